@@ -1,0 +1,294 @@
+"""agree: what the user declared and what probe found become one `Contract`; what contradicts is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from anyshape.contract import Contract, Dim, Tensor
+from anyshape.declare import FREE, STATIC, UNLISTED, Declaration
+from anyshape.dims import Expr, Range, Relation, bind
+from anyshape.errors import ContractFault, DeclarationError, SourceLine
+from anyshape.naming import name_dims
+from anyshape.probe import Evidence, FoundDim
+from anyshape.read import Case
+from anyshape.values import Rule
+
+__all__ = ["Agreed", "agree"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """The contract, and what later stations need beside it: value rules and sizes free of coincidences."""
+
+    contract: Contract
+    rules: tuple[Rule, ...]
+    generic: Mapping[str, int]
+    lines: Mapping[str, SourceLine]  # where PyTorch objects to a larger size of a dim
+    explicit: frozenset[str] = frozenset()  # dims whose range the user declared
+
+
+@dataclass
+class _Union:
+    """The found dims d0, d1, … in terms of the user's names, as far as they are known."""
+
+    case: Case
+    meaning: dict[str, Expr] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    labels: bool = False
+
+    def resolved(self, found: Expr) -> Expr:
+        return found.substitute(self.meaning)
+
+    def learn(self, place: str, declared: Expr, found: Expr) -> None:
+        """``declared`` and ``found`` are one size: what does that say of the found dims?"""
+        known = self.resolved(found)
+        unknown = sorted(name for name in known.names if _is_provisional(name))
+        affine = known.affine()
+        if not unknown or affine is None:
+            self._compare(place, declared, known)
+            return
+        name = unknown[0]
+        rate = affine[0][name]
+        rest = declared - (known - Expr.of(name) * rate)
+        quotient = rest // rate
+        self.meaning = {key: value.substitute({name: quotient}) for key, value in self.meaning.items()}
+        self.meaning[name] = quotient
+        if quotient * rate != rest:
+            self.relations.append(Relation(rest % rate, "==", Expr.of(0)))
+
+    def _compare(self, place: str, declared: Expr, known: Expr) -> None:
+        if declared == known:
+            return
+        if known.constant is not None:
+            raise DeclarationError(
+                f"{place} is declared {declared}, but PyTorch accepts only {known} there",
+                hint=f"Declare {known} at that axis, or give an example that shows another size.",
+            )
+        if self.labels and declared.name is not None and known.name is not None:
+            self.notes.append(f"{declared} is always {known}: they are one dim")
+            self._rename(declared.name, known)
+            return
+        raise DeclarationError(
+            f"{place} is declared {declared}, but PyTorch accepts only {known} there",
+            hint=f"Declare {known} at that axis.",
+        )
+
+    def _rename(self, name: str, to: Expr) -> None:
+        self.meaning = {key: value.substitute({name: to}) for key, value in self.meaning.items()}
+
+
+def _is_provisional(name: str) -> bool:
+    return name[:1] == "d" and name[1:].isdigit()
+
+
+def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Sequence[str] = ()) -> Agreed:
+    """The contract of declared and found together, never narrower than what was declared."""
+    union = _Union(case, labels=declaration.labels, notes=list(notes))
+    for number, item in enumerate(case.inputs):
+        for axis, size in enumerate(declaration.sizes[number]):
+            found = evidence.shapes[number][axis]
+            place = f"{item.path} axis {axis}"
+            if isinstance(size, Expr) and size.names:
+                _check_varies(place, str(size), found, item.shape[axis], evidence)
+                union.learn(place, size, found)
+            elif size is FREE:
+                _check_varies(place, "dynamic", found, item.shape[axis], evidence)
+    _pin_static(case, declaration, evidence, union)
+    _name_the_rest(case, declaration, evidence, union)
+    return _agreed(case, declaration, evidence, union)
+
+
+def _check_varies(place: str, declared: str, found: Expr, size: int, evidence: Evidence) -> None:
+    if found.constant is None:
+        return
+    reason = "" if evidence.complete else " (the time for probing ran out)"
+    raise ContractFault(
+        f"{place} is declared {declared}, but PyTorch runs only at {size} there{reason}",
+        hint="A size may be written into the model. Try it in eager mode at another size to see PyTorch's error.",
+    )
+
+
+def _pin_static(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> None:
+    """Axes declared static hold their dims at the example; unlisted ones do so unless a listed axis moves them."""
+    for wanted in (STATIC, UNLISTED):
+        for number, item in enumerate(case.inputs):
+            for axis, size in enumerate(declaration.sizes[number]):
+                constant = isinstance(size, Expr) and size.constant is not None
+                if size is wanted or (constant and wanted is STATIC):
+                    _pin(case, union, evidence, f"{item.path} axis {axis}", evidence.shapes[number][axis], wanted is STATIC)
+
+
+def _pin(case: Case, union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
+    known = union.resolved(found)
+    for name in sorted(known.names):
+        if _is_provisional(name) and not _is_free(union, name):
+            union.meaning[name] = Expr.of(evidence.dim(name).example)
+        elif not _is_provisional(name) and strict:
+            raise DeclarationError(
+                f"{place} is declared static, but it is {known} wherever PyTorch accepts it",
+                hint=f"Declare {known} at that axis, or nothing at all.",
+            )
+
+
+def _is_free(union: _Union, name: str) -> bool:
+    return name in union.meaning
+
+
+def _name_the_rest(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> None:
+    left = [dim.name for dim in evidence.dims if dim.name not in union.meaning]
+    # Names are chosen from how the shapes read with what is known already filled in.
+    shapes = [tuple(union.resolved(size) for size in shape) for shape in evidence.shapes]
+    rules = [r if r.limit is None else replace(r, limit=union.resolved(r.limit)) for r in evidence.rules]
+    for provisional, name in name_dims(case, left, shapes, rules, declaration.names).items():
+        union.meaning[provisional] = Expr.of(name)
+
+
+def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> Agreed:
+    shapes = [tuple(union.resolved(size) for size in shape) for shape in evidence.shapes]
+    rules = tuple(r if r.limit is None else replace(r, limit=union.resolved(r.limit)) for r in evidence.rules)
+    names = list(dict.fromkeys(name for shape in shapes for size in shape for name in sorted(size.names, key=str(size).find)))
+    unknown = [name for name in declaration.ranges if name not in names]
+    if unknown:
+        raise DeclarationError(
+            f"dims has {unknown[0]}, which is no dim of this model", hint="The dims are: " + ", ".join(names) + "."
+        )
+    example = _sizes_at(evidence, union, names, {d.name: d.example for d in evidence.dims})
+    generic = _sizes_at(evidence, union, names, {d.name: d.generic for d in evidence.dims})
+    dims, lines = [], {}
+    for name in names:
+        found, source = _found_range(evidence, union, name)
+        declared = declaration.ranges.get(name)
+        range_ = _checked_range(name, declared, found, source)
+        origin = "declared" if name in declaration.names else "found"
+        reason = _reason(range_, found, source)
+        limit = None if source is None else _in_sizes(union, source, source.tried)
+        dims.append(Dim(name, range_, example[name], origin, "sampled", reason, limit))
+        if source is not None and source.above is not None:
+            lines[name] = source.above
+    inputs = tuple(
+        Tensor(item.path, str(item.example.dtype).removeprefix("torch."), shape, rule.to_json())
+        for item, shape, rule in zip(case.inputs, shapes, rules, strict=True)
+    )
+    contract = Contract(
+        tuple(dims),
+        inputs,
+        relations=tuple(dict.fromkeys(union.relations)),
+        constants=tuple((path, repr(value)) for path, value in case.constants),
+        notes=(*case.notes, *union.notes, *_notes(evidence)),
+        arguments=case.argument_names,
+        input_structure=case.structure.to_json(),
+    )
+    clipped = {dim.name: _clipped(generic[dim.name], dim.range, dim.example) for dim in dims}
+    return Agreed(contract, rules, clipped, lines, frozenset(declaration.ranges))
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    made = []
+    if not evidence.complete:
+        made.append("the time for probing ran out: a fixed size may be able to vary")
+    if evidence.fake:
+        made.append("probed on fake tensors: limits that depend on values were not seen")
+    return made
+
+
+def _clipped(size: int, range_: Range, example: int) -> int:
+    return size if range_.contains(size) else example if range_.contains(example) else range_.minimum
+
+
+def _sizes_at(evidence: Evidence, union: _Union, names: list[str], provisional: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the named dims where the found dims have the sizes ``provisional``."""
+    observed = []
+    for dim in evidence.dims:
+        meaning = union.meaning[dim.name]
+        if meaning.names:
+            observed.append((dim.name, [meaning], [provisional[dim.name]]))
+    sizes = _inverse(evidence, union, provisional)
+    return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else bind(observed)
+
+
+def _inverse(evidence: Evidence, union: _Union, provisional: Mapping[str, int]) -> dict[str, int]:
+    """Named sizes read off where a found dim means a name, or a name divided by its step."""
+    sizes: dict[str, int] = {}
+    for dim in evidence.dims:
+        meaning = union.meaning[dim.name]
+        if len(meaning.names) != 1:
+            continue
+        (name,) = meaning.names
+        for size in range(0, 1 << 16):
+            if meaning.evaluate({name: size}) == provisional[dim.name] and _fits(union, {name: size}):
+                sizes[name] = size
+                break
+    return sizes
+
+
+def _fits(union: _Union, sizes: Mapping[str, int]) -> bool:
+    return all(relation.holds(sizes) for relation in union.relations if relation.names <= sizes.keys())
+
+
+def _found_range(evidence: Evidence, union: _Union, name: str) -> tuple[Range, FoundDim | None]:
+    """The range of a named dim as PyTorch has it, through the found dim that means it."""
+    for dim in evidence.dims:
+        meaning = union.meaning[dim.name]
+        if meaning.names == {name}:
+            low = _in_sizes(union, dim, dim.range.minimum)
+            high = None if dim.range.maximum is None else _in_sizes(union, dim, dim.range.maximum)
+            return Range(low if low is not None else 0, high), dim
+    return Range(0, None), None
+
+
+def _in_sizes(union: _Union, dim: FoundDim, value: int) -> int | None:
+    """The size of the named dim at which the found dim has ``value``."""
+    meaning = union.meaning[dim.name]
+    if len(meaning.names) != 1:
+        return value
+    (name,) = meaning.names
+    if meaning.name is not None:
+        return value
+    for size in range(0, 1 << 16):
+        if meaning.evaluate({name: size}) == value and _fits(union, {name: size}):
+            return size
+    return None
+
+
+def _checked_range(name: str, declared: Range | None, found: Range, source: FoundDim | None) -> Range:
+    if declared is None:
+        return found
+    where = None if source is None else source.above
+    if found.maximum is not None and declared.minimum > found.maximum:
+        raise ContractFault(
+            f"no size satisfies the contract: {name} is declared {declared.text()}, "
+            f"but PyTorch accepts only {found.text()}",
+            where=where,
+        )
+    if declared.maximum is not None and declared.maximum < found.minimum:
+        raise ContractFault(
+            f"no size satisfies the contract: {name} is declared {declared.text()}, "
+            f"but PyTorch accepts only {found.text()}",
+            where=None if source is None else source.below,
+        )
+    if found.maximum is not None and declared.maximum is not None and declared.maximum > found.maximum:
+        error = f" ({source.above_error})" if source is not None and source.above_error else ""
+        raise ContractFault(
+            f"{name} is declared up to {declared.maximum}, but PyTorch fails at {name} = {found.maximum + 1}{error}",
+            where=where,
+            hint=f"Declare {name} as {max(declared.minimum, found.minimum)}..{found.maximum}.",
+        )
+    if 0 < declared.minimum < found.minimum:
+        raise ContractFault(
+            f"{name} is declared from {declared.minimum}, but PyTorch accepts it only from {found.minimum}",
+            where=None if source is None else source.below,
+            hint=f"Declare {name} as >={found.minimum}.",
+        )
+    met = declared.intersect(found)
+    assert met is not None
+    return met
+
+
+def _reason(range_: Range, found: Range, source: FoundDim | None) -> str:
+    """Why the range ends where it does, if PyTorch ended it."""
+    if source is None or source.above is None or range_.maximum is None or range_.maximum != found.maximum:
+        return ""
+    return f"{source.above_error.partition(':')[0]} above, {source.above.file}:{source.above.line}"
+

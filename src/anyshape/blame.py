@@ -1,0 +1,51 @@
+"""blame: from a verdict that is not right to a fault that names the smallest sizes, the output and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anyshape.capture.program import Guard
+from anyshape.errors import VerifyFault
+from anyshape.runtime import Runtime
+from anyshape.shrink import Shrunk, shrink
+from anyshape.verify import Reference, Row, Verdict, check
+
+__all__ = ["fault_of", "shrunk_failure"]
+
+
+def shrunk_failure(
+    verdict: Verdict, runtime: Runtime, reference: Reference, names: Sequence[str] | None = None
+) -> tuple[Shrunk, Row]:
+    """The smallest sizes at which the model is wrong, and what happens there."""
+    contract = reference.agreed.contract
+    rows: dict[tuple[int, ...], Row] = {}
+
+    def fails(sizes: Mapping[str, int]) -> bool:
+        if not contract.allows(sizes):
+            return False
+        row = check(runtime, reference, sizes, names)
+        rows[tuple(sizes.values())] = row
+        return row.outcome in ("wrong", "fails")
+
+    first = min(verdict.failures, key=lambda row: sum(row.sizes.values()))
+    shrunk = shrink(first.sizes, contract.ranges, fails)
+    return shrunk, rows.get(tuple(shrunk.sizes.values()), first)
+
+
+def fault_of(verdict: Verdict, runtime: Runtime, reference: Reference, guards: Sequence[Guard]) -> VerifyFault:
+    """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there."""
+    if not verdict.failures:
+        return VerifyFault("PyTorch refused every size that was tried, so nothing could be verified")
+    shrunk, row = shrunk_failure(verdict, runtime, reference)
+    broken = [item for item in guards if not item.proved and not item.holds(shrunk.sizes)]
+    told = next((item for item in broken if item.where is not None), broken[0] if broken else None)
+    what = f"the exported model would be wrong at {shrunk}: {row.why}"
+    if told is None:
+        return VerifyFault(what, hint="No line of the model is to blame: an operator is translated wrongly.")
+    names = ", ".join(sorted(told.names))
+    return VerifyFault(
+        what,
+        where=told.where,
+        hint=f"The trace holds only where {told}. Rewrite that line so that it does not depend on {names}, "
+        f"or declare a range of {names} on one side of it.",
+    )

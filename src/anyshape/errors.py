@@ -1,0 +1,122 @@
+"""What can go wrong, as one small tree.
+
+::
+
+    AnyshapeError
+    ├── UsageError              the call was wrong (exit code 2)
+    │   ├── ParseError          a shape, a range or an input that does not parse: points at the character
+    │   ├── DeclarationError    declared shapes or dims contradict each other or the inputs
+    │   └── FileError           a path, a source file or an ONNX file that can't be used
+    ├── Fault                   the model can't be exported, or a file is wrong (exit code 1)
+    │   ├── ModelFault          PyTorch itself refuses the model at its example
+    │   ├── ContractFault       declared sizes at which PyTorch itself refuses the model
+    │   ├── CaptureFault        a size was specialised, or the trace failed
+    │   ├── LowerFault          an operator has no ONNX translation
+    │   └── VerifyFault         the ONNX model disagrees with PyTorch at some size
+    └── InputError              a loaded model was called with inputs outside its contract
+
+Every message has up to four parts: what failed, in the user's own names; expected against found;
+where; what to do next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "AnyshapeError",
+    "CaptureFault",
+    "ContractFault",
+    "DeclarationError",
+    "Fault",
+    "FileError",
+    "InputError",
+    "LowerFault",
+    "ModelFault",
+    "ParseError",
+    "SourceLine",
+    "UsageError",
+    "VerifyFault",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of Python source: ``net.py:41    if x.shape[1] > 8:``."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f"    {self.text}" if self.text else "")
+
+
+class AnyshapeError(Exception):
+    """The root: what failed, then optionally where and what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: SourceLine | None = None, hint: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.hint = hint
+        lines = [what]
+        if where is not None:
+            lines.append(f"  at {where}")
+        if hint:
+            lines.append(hint)
+        super().__init__("\n".join(lines))
+
+
+class UsageError(AnyshapeError):
+    """The call was wrong."""
+
+    exit_code = 2
+
+
+class ParseError(UsageError):
+    """A text that does not parse, with a caret under the offending character."""
+
+    def __init__(self, text: str, position: int, problem: str, *, hint: str = "") -> None:
+        self.text = text
+        self.position = position
+        super().__init__(f"{problem}\n  {text}\n  {' ' * position}^", hint=hint)
+
+
+class DeclarationError(UsageError):
+    """Declared shapes or dims contradict each other or the inputs."""
+
+
+class FileError(UsageError):
+    """A path, a source file or an ONNX file that can't be used."""
+
+
+class Fault(AnyshapeError):
+    """The model can't be exported, or a file is wrong."""
+
+
+class ModelFault(Fault):
+    """PyTorch itself refuses the model at its example."""
+
+
+class ContractFault(Fault):
+    """Declared sizes at which PyTorch itself refuses the model."""
+
+
+class CaptureFault(Fault):
+    """A size was specialised, or the trace failed."""
+
+
+class LowerFault(Fault):
+    """An operator has no ONNX translation."""
+
+
+class VerifyFault(Fault):
+    """The ONNX model disagrees with PyTorch at some size."""
+
+
+class InputError(AnyshapeError):
+    """A loaded model was called with inputs outside its contract."""
+
+    exit_code = 2

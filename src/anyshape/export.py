@@ -1,0 +1,136 @@
+"""export: the line from a module and one example to a verified ONNX file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+
+from anyshape import artifact
+from anyshape.agree import agree
+from anyshape.climb import Settings, climb
+from anyshape.contract import Contract
+from anyshape.declare import declare
+from anyshape.options import check_torch_options
+from anyshape.probe import probe
+from anyshape.progress import Progress
+from anyshape.read import evaluation_mode, read
+from anyshape.report import write_report
+from anyshape.verify import Verdict
+
+__all__ = ["Export", "export"]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A verified ONNX model: its contract, the verdict, and the file if one was written."""
+
+    model: ir.Model
+    contract: Contract
+    verdict: Verdict
+    rung: str
+    path: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)  # for each station
+
+    def save(self, path: str | os.PathLike[str], *, external_data: bool | None = None) -> str:
+        """Write the model to a file, whole or not at all; the path."""
+        return artifact.save(self.model, path, external_data=external_data)
+
+    @property
+    def model_proto(self) -> onnx.ModelProto:
+        """The model as protobuf."""
+        return ir.to_proto(self.model)
+
+
+def export(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    args: Any = (),
+    f: str | os.PathLike[str] | Any | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
+    examples: Sequence[Any] = (),
+    make_inputs: Callable[[dict[str, int]], Any] | None = None,
+    verbose: bool | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset_version: int | None = None,
+    external_data: bool | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    report: bool = False,
+    optimize: bool = True,
+    verify: bool = True,
+    do_constant_folding: bool = True,
+    artifacts_dir: str | os.PathLike[str] = ".",
+    progress: Progress | None = None,
+    **torch_options: Any,
+) -> Export:
+    """Turn a module into an ONNX model that is right at every size PyTorch accepts, or raise a `Fault`.
+
+    >>> import torch
+    >>> made = export(torch.nn.Linear(10, 5), torch.randn(3, 10))
+    >>> print(made.contract)
+    input   float32  [batch, 10]  batch ≥ 0
+    output  float32  [batch, 5]
+
+    ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
+    is not enough. The other arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
+    """
+    notes = check_torch_options(torch_options)
+    told = progress or _printing(verbose)
+    if isinstance(f, (str, os.PathLike)):
+        artifact.check_writable(os.fspath(f))
+    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    with evaluation_mode(module):
+        with told.station("read"):
+            case = read(module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs)
+        told.done("read", case.summary)
+        with told.station("probe"):
+            evidence = probe(case)
+        told.done("probe", evidence.summary)
+        with told.station("agree"):
+            declared = declare(
+                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
+            )
+            agreed = agree(case, declared, evidence, notes)
+        settings = Settings(
+            tuple(output_names or ()), opset_version, custom_translation_table, optimize and do_constant_folding
+        )
+        made = climb(case, agreed, settings, told)
+    told.done("verify", str(made.verdict))
+    artifact.attach(made.model, made.contract, _versions())
+    exported = Export(
+        made.model, made.contract, made.verdict, made.program.rung, _written(made.model, f, external_data), told.seconds
+    )
+    if report:
+        write_report(exported, artifacts_dir)
+    return exported
+
+
+def _written(model: ir.Model, f: Any, external_data: bool | None) -> str | None:
+    if f is None:
+        return None
+    if hasattr(f, "write"):
+        f.write(ir.to_proto(model).SerializeToString())
+        return None
+    return artifact.save(model, f, external_data=external_data)
+
+
+def _versions() -> dict[str, str]:
+    names = {"version": "anyshape", "torch_version": "torch", "onnxscript_version": "onnxscript"}
+    return {key: importlib.metadata.version(name) for key, name in names.items()}
+
+
+def _printing(verbose: bool | None) -> Progress:
+    if not verbose:
+        return Progress()
+    return Progress(done=lambda station, text: print(f"  {station:<9} {text}"))

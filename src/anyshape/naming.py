@@ -1,0 +1,98 @@
+"""Names a person would choose for sizes that nobody named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from anyshape.dims import Expr
+from anyshape.read import Case, Input
+from anyshape.values import Rule
+
+__all__ = ["name_dims"]
+
+CACHE = re.compile(r"past|cache|\bkv\b", re.IGNORECASE)
+AUDIO = re.compile(r"audio|wave|speech|sound|input_values|signal|mel", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dim occurs: the axis of an input, and how many sizes one unit of it makes there."""
+
+    item: Input
+    axis: int
+    unit: int
+    shape: tuple[Expr, ...]
+
+
+def name_dims(
+    case: Case,
+    names: Sequence[str],
+    shapes: Sequence[tuple[Expr, ...]],
+    rules: Sequence[Rule],
+    taken: Collection[str] = (),
+) -> dict[str, str]:
+    """A name for each provisional name, unlike each other and unlike ``taken``."""
+    indexed = {name for rule in rules if rule.limit is not None for name in rule.limit.names}
+    made: dict[str, str] = {}
+    used = set(taken)
+    for name in names:
+        places = _places(case, name, shapes)
+        for candidate in _candidates(places, name in indexed, case):
+            if candidate not in used:
+                made[name] = candidate
+                used.add(candidate)
+                break
+    return made
+
+
+def _places(case: Case, name: str, shapes: Sequence[tuple[Expr, ...]]) -> list[Place]:
+    """Where the dim stands on its own come first: those places tell what it is."""
+    places = []
+    for item, shape in zip(case.inputs, shapes, strict=True):
+        for axis, size in enumerate(shape):
+            affine = size.affine()
+            if affine is not None and name in affine[0]:
+                places.append((size.names != {name}, Place(item, axis, affine[0][name], shape)))
+    return [place for _, place in sorted(places, key=lambda pair: pair[0])]
+
+
+def _candidates(places: list[Place], indexed: bool, case: Case) -> list[str]:
+    kind = next((word for place in places if (word := _kind(place, indexed, case))), "")
+    first = places[0]
+    own = re.sub(r"\W+", "_", first.item.path)
+    last = own if "." not in first.item.path else re.sub(r"\W+", "_", ".".join(first.item.path.split(".")[-2:]))
+    short = first.item.path.rpartition(".")[2]
+    last = short if short.isidentifier() else last
+    whole = f"{own}_{first.axis}"
+    if not kind:
+        return [f"{last}_{first.axis}", whole, f"{whole}_size"]
+    if first.unit > 1:
+        kind = {"height": "h", "width": "w"}.get(kind, f"{kind}_blocks")
+    return [kind, f"{last}_{kind}", f"{own}_{kind}", whole, f"{whole}_size"]
+
+
+def _kind(place: Place, indexed: bool, case: Case) -> str:
+    rank, axis, path = len(place.shape), place.axis, place.item.path
+    integers = not place.item.example.is_floating_point()
+    fixed = [size.constant is not None for size in place.shape]
+    if rank == 2 and axis == 1 and integers and place.shape[0].constant == 2:
+        return "edges"
+    if axis == 0 and indexed and rank == 2:
+        return "nodes"
+    if axis == 0:
+        return "batch"
+    if rank == 4 and CACHE.search(path):
+        return "past" if axis == 2 else ""
+    if rank == 4:
+        return {1: "channels", 2: "height", 3: "width"}[axis]
+    if rank == 5:
+        return {1: "channels", 2: "depth", 3: "height", 4: "width"}[axis]
+    if rank == 3 and axis == 2 and fixed[1]:
+        return "time"
+    if rank == 2 and axis == 1 and not integers and AUDIO.search(path):
+        return "time"
+    if axis == 1 and (rank == 3 or (rank == 2 and integers)):
+        return "seq"
+    return ""

@@ -1,0 +1,142 @@
+"""How far each direction goes: the smallest and the largest size, and which inputs index a dim."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from anyshape.dims import Expr
+from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
+from anyshape.probe.relations import Direction
+from anyshape.values import Rule
+
+__all__ = ["Limit", "limits"]
+
+LARGEST = 2048  # sizes beyond this are not tried
+LARGEST_ELEMENTS = 3_000_000  # nor inputs with more numbers than this
+SLOWEST = 0.7  # seconds: nor runs that would take longer than this
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The sizes of a direction's root that PyTorch accepts, and why it stops where it does."""
+
+    smallest: int
+    largest: int | None
+    tried: int  # the largest size that was tried
+    below: Exception | None = None
+    above: Exception | None = None
+
+
+def limits(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> list[Limit]:
+    """A limit for each direction. Index-like inputs are found on the way and kept in ``oracle.rules``."""
+    low = _all_low(oracle, base, directions)
+    made = []
+    for direction in directions:
+        smallest, below = _smallest(oracle, low, direction)
+        largest, tried, above = _largest(oracle, low, direction)
+        made.append(Limit(smallest, largest, tried, below, above))
+    return made
+
+
+def _all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> dict[Axis, int]:
+    """A point at which every dim is as small as can be, but for 0: cheap to run, and free of the others."""
+    point = dict(base)
+    for direction in directions:
+        size, _ = _smallest(oracle, point, direction)
+        wanted = max(size, 2 if direction.step == 1 else direction.step)
+        moved = direction.moved(point, wanted - point[direction.root])
+        if moved is not None and wanted < point[direction.root] and oracle.trial(moved).ok:
+            point = moved
+    return point
+
+
+def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, Exception | None]:
+    """The smallest size of the root that PyTorch accepts, and its objection to the next smaller one."""
+    here, step = point[direction.root], direction.step
+    remainder = here % step
+    floor = remainder  # zero steps: 0, or what is left over
+    bad, objection = floor - step, None
+    good = here
+    for size in (floor, floor + step, floor + 2 * step):
+        if size >= good:
+            break
+        error = _objection(oracle, point, direction, size)
+        if error is None:
+            good = size
+            break
+        bad, objection = size, error
+    while good - bad > step:
+        middle = bad + (good - bad) // step // 2 * step
+        error = _objection(oracle, point, direction, middle)
+        if error is None:
+            good = middle
+        else:
+            bad, objection = middle, error
+    return good, objection
+
+
+def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | None, int, Exception | None]:
+    """The largest size that PyTorch accepts (None: no end in sight), how far was tried, and its objection."""
+    step = direction.step
+    good = point[direction.root]
+    seconds = 0.0
+    while True:
+        size = good + max(step, good // step * step)
+        moved = direction.moved(point, size - point[direction.root])
+        if moved is None or size > LARGEST or oracle.out_of_time or seconds * 4 > SLOWEST:
+            return None, good, None
+        if sum(_count(shape) for shape in oracle.shapes(moved)) > LARGEST_ELEMENTS and not oracle.fake:
+            return None, good, None
+        trial = oracle.trial(moved)
+        if not trial.ok:
+            break
+        good, seconds = size, trial.seconds
+    bad, objection = size, trial.error
+    while bad - good > step:
+        middle = good + (bad - good) // step // 2 * step
+        error = _objection(oracle, point, direction, middle)
+        if error is None:
+            good = middle
+        else:
+            bad, objection = middle, error
+    return good, good, objection
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Exception | None:
+    """PyTorch's objection to a size of the root, if any, once index-like inputs are kept below it."""
+    moved = direction.moved(point, size - point[direction.root])
+    if moved is None:
+        return ValueError(f"size {size} is not whole")
+    trial = oracle.trial(moved)
+    if trial.ok or oracle.fake:
+        return trial.error
+    for rules in _index_hypotheses(oracle, direction, size):
+        if oracle.trial(moved, rules).ok and oracle.trial(point, rules).ok:
+            oracle.rules = rules
+            return None
+    return trial.error
+
+
+def _index_hypotheses(oracle: Oracle, direction: Direction, size: int) -> list[tuple[Rule, ...]]:
+    """Rules under which one integer input stays below an axis of this direction: first up to it, then below it."""
+    made = []
+    for number, item in enumerate(oracle.case.inputs):
+        rule = oracle.rules[number]
+        if item.example.is_floating_point() or rule.kind not in ("cells", "constant", "progression"):
+            continue
+        for axis in direction.rates:
+            for offset in (0, -1):
+                if size + offset < 0 or rule.high <= size + offset:
+                    continue
+                limit = Expr.of(axis_name(axis)) + offset
+                index = Rule("index", min(rule.low, 1), rule.high, (), limit)
+                made.append((*oracle.rules[:number], index, *oracle.rules[number + 1 :]))
+    return made

@@ -1,0 +1,190 @@
+"""Asking PyTorch whether it accepts a set of sizes: the ground truth that probe works from.
+
+A trial runs the module in eager mode: on real tensors where a run is quick, else on fake ones (shapes without
+data), which answer for a model of any size in about a second and need no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from anyshape import torch_bridge
+from anyshape.read import Case, Shapes
+from anyshape.values import Rule, make_tensors, rules_of
+
+__all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
+
+Axis = tuple[int, int]  # (bundle, axis): sibling tensors of one shape, such as a cache's layers, move as one
+Point = Mapping[Axis, int]
+
+SLOW_RUN = 1.0  # seconds: a model slower than this is probed on fake tensors
+MANY_PARAMETERS = 500_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What PyTorch said of one point: whether it ran, and how far it came."""
+
+    ok: bool
+    progress: int
+    error: Exception | None
+    seconds: float
+
+
+class _Counter(TorchFunctionMode):
+    """Counts the torch functions that ran: how far a failing run came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def axis_name(axis: Axis) -> str:
+    """The provisional name of an axis's size."""
+    return f"axis_{axis[0]}_{axis[1]}"
+
+
+@dataclass
+class Oracle:
+    """Answers trials, remembers them, and watches the clock."""
+
+    case: Case
+    budget: float
+    rules: tuple[Rule, ...] = ()
+    bundles: tuple[tuple[int, ...], ...] = ()
+    fake: bool = False
+    runs: int = 0
+    started: float = field(default_factory=time.monotonic)
+    known: dict[Any, Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rules = rules_of(self.case)
+        self.bundles = _bundles(self.case)
+        heavy = self.case.parameters > MANY_PARAMETERS
+        self.fake = self.case.on_meta or heavy or any(item.example.is_meta for item in self.case.inputs)
+        self._fake_weights: dict[str, torch.Tensor] | None = None
+        self._mode = torch_bridge.fake_mode() if self.fake else None
+        if not self.fake and self.trial(self.example).seconds > SLOW_RUN:
+            self._use_fake_if_it_agrees()
+        if not self.fake:
+            self.rules = self._working_rules()
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.monotonic() - self.started > self.budget
+
+    @property
+    def example(self) -> dict[Axis, int]:
+        return self.point_of(self.case.shapes)
+
+    def point_of(self, shapes: Shapes) -> dict[Axis, int]:
+        """The point that shapes make, each bundle by its first member."""
+        return {
+            (number, axis): size
+            for number, members in enumerate(self.bundles)
+            for axis, size in enumerate(shapes[members[0]])
+        }
+
+    def shapes(self, point: Point) -> Shapes:
+        """The shapes of all inputs at a point."""
+        made: list[tuple[int, ...]] = [()] * len(self.case.inputs)
+        for number, members in enumerate(self.bundles):
+            for member in members:
+                rank = len(self.case.inputs[member].shape)
+                made[member] = tuple(point[(number, axis)] for axis in range(rank))
+        return tuple(made)
+
+    def trial(self, point: Point, rules: Sequence[Rule] | None = None) -> Trial:
+        """Run the module at a point; the answer is remembered."""
+        return self.trial_of_shapes(self.shapes(point), rules)
+
+    def trial_of_shapes(self, shapes: Shapes, rules: Sequence[Rule] | None = None) -> Trial:
+        used = tuple(rules or self.rules)
+        key = (shapes, used)
+        if key not in self.known:
+            self.known[key] = self._run(shapes, used)
+            self.runs += 1
+        return self.known[key]
+
+    def _run(self, shapes: Shapes, rules: Sequence[Rule]) -> Trial:
+        if any(size < 0 for shape in shapes for size in shape):
+            return Trial(False, 0, ValueError("a negative size"), 0.0)
+        counter, start = _Counter(), time.monotonic()
+        try:
+            # The fused attention kernels don't check that keys and values have one length; the plain one does.
+            with torch_bridge.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
+                sizes = {axis_name(axis): size for axis, size in self.point_of(shapes).items()}
+                if fakes is None:
+                    tensors = make_tensors(self.case, rules, shapes, sizes)
+                    with counter:
+                        self.case.run(tensors)
+                else:
+                    self._run_fake(shapes, fakes, counter)
+        except Exception as error:
+            return Trial(False, counter.count, error, time.monotonic() - start)
+        return Trial(True, counter.count, None, time.monotonic() - start)
+
+    @contextlib.contextmanager
+    def _fakes(self) -> Iterator[dict[str, torch.Tensor] | None]:
+        if self._mode is None:
+            yield None
+            return
+        with self._mode:
+            if self._fake_weights is None:
+                named = [*self.case.module.named_parameters(), *self.case.module.named_buffers()]
+                self._fake_weights = {
+                    name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in named
+                }
+            yield self._fake_weights
+
+    def _run_fake(self, shapes: Shapes, weights: dict[str, torch.Tensor], counter: _Counter) -> None:
+        tensors = [
+            torch.empty(shape, dtype=item.example.dtype)
+            for shape, item in zip(shapes, self.case.inputs, strict=True)
+        ]
+        args, kwargs = self.case.structure.rebuild(tensors)
+        with counter:
+            torch.func.functional_call(self.case.module, weights, args, kwargs)
+
+    def _working_rules(self) -> tuple[Rule, ...]:
+        """The rules whose values the model accepts at the example's own sizes; else the example stretched."""
+        kept = list(self.rules)
+        for number in range(len(kept)):
+            # One input anew at a time, the others as in the example.
+            tensors = [item.example for item in self.case.inputs]
+            tensors[number] = make_tensors(self.case, kept, self.case.shapes, {}, anew=True)[number]
+            try:
+                with torch_bridge.quiet():
+                    self.case.run(tensors)
+            except Exception:
+                kept[number] = Rule("stretched", kept[number].low, kept[number].high)
+        return tuple(kept)
+
+    def _use_fake_if_it_agrees(self) -> None:
+        """A slow model moves to fake tensors unless they can't follow it (it looks at values)."""
+        self.fake, self._mode, self.known = True, torch_bridge.fake_mode(), {}
+        if not self.trial(self.example).ok:
+            self.fake, self._mode, self.known = False, None, {}
+
+
+def _bundles(case: Case) -> tuple[tuple[int, ...], ...]:
+    """Inputs grouped so that siblings in a list with one shape and dtype move as one."""
+    groups: dict[Any, list[int]] = {}
+    for number, item in enumerate(case.inputs):
+        pattern = re.sub(r"\.\d+(?=\.|$)", ".*", item.path)
+        key = (pattern, item.shape, item.example.dtype) if "*" in pattern else (item.path,)
+        groups.setdefault(key, []).append(number)
+    return tuple(tuple(members) for members in groups.values())

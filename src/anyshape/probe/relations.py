@@ -1,0 +1,238 @@
+"""Which axes vary, alone or together: the directions in which PyTorch lets the sizes move.
+
+A direction is a set of axes and how far each goes when the first moves by one: ``{tokens.1: 1, mask.1: 1}``,
+``{x.1: 1, y.1: 2}``. It is found by trial: move an axis; where PyTorch refuses, take along the axis that lets the
+run come further, until it goes through; then leave out whatever is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from anyshape.probe.oracle import Axis, Oracle, Point
+
+__all__ = ["Direction", "generic_point", "leave_ones", "relations"]
+
+PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """Axes that move together: for each step of the root, how far each of them goes."""
+
+    root: Axis
+    rates: Mapping[Axis, Fraction]
+    step: int = 1  # the root moves in multiples of this
+
+    def moved(self, point: Point, by: int) -> dict[Axis, int] | None:
+        """The point with the root moved ``by``; None where another axis would not be whole."""
+        made = dict(point)
+        for axis, rate in self.rates.items():
+            change = rate * by
+            if change.denominator != 1:
+                return None
+            made[axis] += int(change)
+        return made
+
+
+def leave_ones(oracle: Oracle) -> dict[Axis, int]:
+    """The example with its sizes of 1 made larger wherever PyTorch accepts it.
+
+    A size of 1 broadcasts against anything, so at 1 nothing can be learnt about what must agree with what.
+    """
+    point = oracle.example
+    ones = [axis for axis, size in point.items() if size == 1]
+    size = _fresh_size(3, set(point.values()) | oracle.case.weight_sizes())
+    by_place: dict[int, list[Axis]] = {}
+    for axis in ones:
+        by_place.setdefault(axis[1], []).append(axis)
+    groups = [ones, *by_place.values(), *([axis] for axis in ones)]
+    for group in groups:
+        trial = dict(point) | {axis: size for axis in group if point[axis] == 1}
+        if trial != point and oracle.trial(trial).ok:
+            point = trial
+    return point
+
+
+def relations(oracle: Oracle, base: Point) -> list[Direction]:
+    """The directions in which the sizes can move from ``base``, each as small as can be."""
+    alone = {axis: d for axis in base if (d := _alone(oracle, base, axis)) is not None}
+    together: list[Direction] = []
+    for axis in base:
+        done = axis in alone and alone[axis].step == 1
+        if done or any(axis in direction.rates for direction in together) or oracle.out_of_time:
+            continue
+        direction = _together(oracle, base, axis)
+        if direction is None or (axis in alone and direction.step > 1):
+            continue
+        if _is_at_most(oracle, base, direction, alone) and not _alike_at_example(oracle, direction):
+            direction = Direction(axis, {axis: Fraction(1)}, direction.step)
+        together.append(direction)
+        # What a companion can do alone is no longer of interest: lengths and their batch are meant to be equal.
+        alone = {a: d for a, d in alone.items() if a not in direction.rates}
+    return sorted([*alone.values(), *together], key=lambda direction: direction.root)
+
+
+def _alone(oracle: Oracle, base: Point, axis: Axis) -> Direction | None:
+    if oracle.out_of_time:
+        return None
+    return _stepped(oracle, base, Direction(axis, {axis: Fraction(1)}))
+
+
+def _together(oracle: Oracle, base: Point, axis: Axis) -> Direction | None:
+    for by in _strides(base[axis]):
+        moves = _companions(oracle, base, axis, by)
+        if moves is not None:
+            rates = {other: Fraction(change, by) for other, change in moves.items()}
+            direction = _stepped(oracle, base, Direction(axis, rates))
+            if direction is not None:
+                return direction
+    for vector in _differences(oracle, axis):
+        direction = _stepped(oracle, base, Direction(axis, vector))
+        if direction is not None:
+            return direction
+    return None
+
+
+def _strides(size: int) -> tuple[int, ...]:
+    """How far to move an axis at first: a little (even, so that halves stay whole), then to its double."""
+    return tuple(dict.fromkeys((6, max(size, 2))))
+
+
+def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, int] | None:
+    """The axes that must move along with ``axis``, and by how much; None if none help."""
+    alike = [a for a in base if base[a] == base[axis]]
+    for group in (
+        [a for a in alike if a[1] == axis[1]],
+        alike,
+        [a for a in alike if a[1] == axis[1] or a[0] == axis[0]],
+    ):
+        moves = {a: by for a in {axis: None, **dict.fromkeys(group)}}
+        if oracle.trial(_shifted(base, moves)).ok:
+            return _fewest(oracle, base, axis, moves)
+    for start in ({axis: by}, {a: by for a in alike if a[1] == axis[1]}):
+        moves = _climb(oracle, base, axis, start)
+        if moves is not None:
+            return _fewest(oracle, base, axis, moves)
+    return None
+
+
+def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> dict[Axis, int] | None:
+    """Take along whichever axis lets the run come further, until it goes through."""
+    moves, by = dict(start), start[axis]
+    reached = oracle.trial(_shifted(base, moves))
+    while not reached.ok and not oracle.out_of_time:
+        for other, change in _candidates(base, axis, by, moves):
+            tried = oracle.trial(_shifted(base, moves | {other: change}))
+            same_place = tried.progress == reached.progress and str(tried.error) != str(reached.error)
+            if tried.ok or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
+                moves[other], reached = change, tried
+                break
+        else:
+            return None
+    return moves if reached.ok else None
+
+
+def _candidates(base: Point, axis: Axis, by: int, moves: Mapping[Axis, int]) -> Iterator[tuple[Axis, int]]:
+    """Other axes with a likely change: the like-sized first, moved as far, or in proportion."""
+    others = sorted(
+        (a for a in base if a not in moves),
+        key=lambda a: (base[a] != base[axis], a[1] != axis[1], base[a] % max(base[axis], 1) != 0),
+    )
+    for other in others:
+        yield other, by
+    for other in others:
+        in_proportion = Fraction(by * base[other], max(base[axis], 1))
+        if in_proportion.denominator == 1 and in_proportion not in (0, by):
+            yield other, int(in_proportion)
+
+
+def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> dict[Axis, int]:
+    for other in list(moves):
+        fewer = {a: change for a, change in moves.items() if a != other}
+        if other != axis and oracle.trial(_shifted(base, fewer)).ok:
+            moves = fewer
+    return moves
+
+
+def _is_at_most(oracle: Oracle, base: Point, direction: Direction, alone: Mapping[Axis, Direction]) -> bool:
+    """Whether the root only has to stay below its companions, which are free themselves."""
+    companions = [a for a in direction.rates if a != direction.root]
+    if not companions or not all(a in alone for a in companions):
+        return False
+    room = _shifted(base, {a: int(direction.rates[a] * 8 * direction.step) for a in companions})
+    moved = Direction(direction.root, {direction.root: Fraction(1)}).moved(room, direction.step)
+    return moved is not None and oracle.trial(moved).ok
+
+
+def _alike_at_example(oracle: Oracle, direction: Direction) -> bool:
+    return len({oracle.example[a] for a in direction.rates}) == 1 and set(direction.rates.values()) == {Fraction(1)}
+
+
+def _stepped(oracle: Oracle, base: Point, direction: Direction) -> Direction | None:
+    """The direction with the smallest step at which PyTorch goes along, at more than one distance."""
+    size = base[direction.root]
+    if _goes_along(oracle, base, direction, 1):
+        return direction
+    doubled = direction.moved(base, max(size, 2))
+    if doubled is None or not oracle.trial(doubled).ok:
+        return None  # twice the size is a multiple of whatever the size is a multiple of
+    for step in _steps(size):
+        if _goes_along(oracle, base, direction, step):
+            return Direction(direction.root, direction.rates, step)
+    return None
+
+
+def _goes_along(oracle: Oracle, base: Point, direction: Direction, step: int) -> bool:
+    # 11 as well for single steps: near by, a view may go through by luck (60 elements split into 3, 5 or 6 rows).
+    distances = (1, 3, 11) if step == 1 else (1, 3)
+    points = (direction.moved(base, step * times) for times in distances)
+    return all(point is not None and oracle.trial(point).ok for point in points)
+
+
+def _steps(size: int) -> list[int]:
+    """What a size is usually a multiple of: 2, its divisors, and the size itself."""
+    divisors = [d for d in range(2, min(size, 512) + 1) if size % d == 0]
+    return sorted({2, *divisors[:12], max(size, 2)})
+
+
+def _differences(oracle: Oracle, axis: Axis) -> Iterator[dict[Axis, Fraction]]:
+    """The user's further examples: what moved between two of them moves together."""
+    here = oracle.example
+    for tensors in oracle.case.more_examples:
+        there = oracle.point_of(tuple(tuple(t.shape) for t in tensors))
+        if there[axis] != here[axis]:
+            change = there[axis] - here[axis]
+            yield {a: Fraction(there[a] - here[a], change) for a in here if there[a] != here[a]}
+
+
+def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, int]:
+    """A point where no two dims have one size and none has a weight's size: coincidences end here."""
+    taken = set(oracle.case.weight_sizes()) | {base[a] for a in base if not any(a in d.rates for d in directions)}
+    point = dict(base)
+    for direction in directions:
+        for target in _targets(point[direction.root], direction.step):
+            moved = direction.moved(point, target - point[direction.root])
+            fresh = moved is not None and not {moved[a] for a in direction.rates} & taken
+            if moved is not None and fresh and oracle.trial(moved).ok:
+                point = moved
+                taken |= {moved[a] for a in direction.rates}
+                break
+    return point
+
+
+def _targets(size: int, step: int) -> Iterator[int]:
+    """Sizes near ``size`` on its lattice, primes first where every size is allowed."""
+    if step == 1:
+        yield from (p for p in PRIMES if p >= max(3, size // 2) and p != size)
+    yield from (size + step * times for times in range(1, 12))
+
+
+def _shifted(base: Point, moves: Mapping[Axis, int]) -> dict[Axis, int]:
+    return {axis: size + moves.get(axis, 0) for axis, size in base.items()}
+
+
+def _fresh_size(at_least: int, taken: set[int]) -> int:
+    return next((p for p in PRIMES if p >= at_least and p not in taken), at_least)

@@ -1,0 +1,105 @@
+"""Runtimes behind one narrow interface: load a model, run it on named arrays. ONNX Runtime is the first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime
+import torch
+
+from anyshape.errors import FileError
+from anyshape.source import first_line
+
+__all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
+
+Array = npt.NDArray[Any]
+TWO_GIGABYTES = 1 << 31
+
+
+class RuntimeFailure(Exception):
+    """A runtime refused to load or to run the model; the message is the runtime's own, in one line."""
+
+
+class Runtime(Protocol):
+    """A loaded model: what verify and load need of any runtime."""
+
+    name: str
+    input_names: list[str]
+    output_names: list[str]
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        """The outputs for named inputs; `RuntimeFailure` if the runtime refuses them."""
+        ...
+
+
+class OnnxRuntime:
+    """ONNX Runtime on the CPU.
+
+    >>> import onnx_ir as ir
+    >>> x = ir.Input("x", ir.Shape(["n"]), ir.TensorType(ir.DataType.FLOAT))
+    >>> node = ir.node("Neg", [x])
+    >>> model = ir.Model(ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
+    >>> OnnxRuntime.of_model(model).run({"x": np.ones(2, np.float32)})
+    [array([-1., -1.], dtype=float32)]
+    """
+
+    name = "ONNX Runtime"
+
+    def __init__(self, model: str | bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RuntimeFailure(first_line(error)) from error
+        self.input_names = [item.name for item in self._session.get_inputs()]
+        self.output_names = [item.name for item in self._session.get_outputs()]
+        self.inputs: list[Any] = list(self._session.get_inputs())
+
+    @classmethod
+    def of_model(cls, model: ir.Model) -> OnnxRuntime:
+        """A session for a model in memory; one with over 2 GB of weights goes through a temporary file."""
+        weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+        if weights < TWO_GIGABYTES * 0.9:
+            return cls(ir.to_proto(model).SerializeToString())
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            ir.save(model, path, external_data="model.onnx.data")
+            return cls(path)
+
+    @classmethod
+    def of_file(cls, path: str) -> OnnxRuntime:
+        """A session for a file; `FileError` if the runtime can't load it."""
+        try:
+            return cls(path)
+        except RuntimeFailure as failure:
+            raise FileError(f"ONNX Runtime can't load {path}: {failure}") from failure
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        try:
+            return list(self._session.run(None, dict(feed)))
+        except Exception as error:
+            raise RuntimeFailure(first_line(error)) from error
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A tensor as an array; bfloat16, which numpy lacks, as ml_dtypes has it."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return np.asarray(tensor.numpy())
+
+
+def to_torch(array: Array) -> torch.Tensor:
+    """An array as a tensor."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,55 @@
+"""From a stack of frames to the one line of source a person should look at."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import traceback
+from collections.abc import Sequence
+
+import torch
+
+from anyshape.errors import SourceLine
+
+__all__ = ["first_line", "innermost_line", "line_of_exception"]
+
+TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def line_of_exception(error: BaseException) -> SourceLine | None:
+    """The innermost line of the user's (or a library's) code in a traceback: never PyTorch's, never ours."""
+    return innermost_line([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
+
+
+def first_line(error: BaseException) -> str:
+    """An exception in one line: ``IndexError: index out of range in self``."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
+    """The last of ``frames`` (outermost first) that lies outside PyTorch and this package."""
+    for filename, line in reversed(frames):
+        if _is_theirs(filename):
+            return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_theirs(filename: str) -> bool:
+    if filename.startswith("<"):
+        return False
+    full = os.path.abspath(filename)
+    return not full.startswith((TORCH_FOLDER, OWN_FOLDER)) and not full.endswith(("/contextlib.py", "/functools.py"))
+
+
+def _short(filename: str) -> str:
+    """The file as a person would say it: relative to here if it lies below here, else its name in its library."""
+    full = os.path.abspath(filename)
+    _, packages, inside = full.rpartition(f"site-packages{os.sep}")
+    if packages:
+        return inside
+    here = os.getcwd() + os.sep
+    return full[len(here) :] if full.startswith(here) else os.path.basename(full)
