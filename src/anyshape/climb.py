@@ -15,12 +15,11 @@ import onnx_ir as ir
 from anyshape.agree import Agreed
 from anyshape.blame import fault_of
 from anyshape.capture import RUNGS, Program, capture
-from anyshape.capture.program import Guard
-from anyshape.contract import Contract, Dim, Tensor
-from anyshape.dims import Range, Relation
+from anyshape.contract import Contract, Tensor
 from anyshape.errors import Fault, VerifyFault
 from anyshape.lower import lower
 from anyshape.lower.enforce import enforce
+from anyshape.narrow import narrowed
 from anyshape.optimize import optimize
 from anyshape.progress import Progress
 from anyshape.read import Case
@@ -29,7 +28,7 @@ from anyshape.verify import Reference, Verdict, verify
 
 __all__ = ["Made", "Settings", "climb"]
 
-MOST_NARROWINGS = 4
+MOST_NARROWINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,10 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
 
 
 def _on_rung(case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress) -> Made:
-    narrowed: list[Relation] = []
+    program, model = _model(case, agreed, rung, settings, progress)
     reference = Reference(case, agreed)
-    for _ in range(MOST_NARROWINGS):
-        reference.agreed = agreed
-        program, model, contract = _model(case, agreed, rung, settings, progress, narrowed)
-        with progress.station("verify"):
+    with progress.station("verify"):
+        for _ in range(MOST_NARROWINGS):
             runtime = _loaded(model)
             verdict = verify(
                 runtime,
@@ -80,18 +77,19 @@ def _on_rung(case: Case, agreed: Agreed, rung: str, settings: Settings, progress
                 progress=lambda text: progress.doing("verify", text),
             )
             if verdict.right:
+                contract = _with_outputs(reference.agreed.contract, case, program, settings)
                 return Made(program, model, verdict, contract)
-            closer = _narrowed(agreed, program, verdict)
+            closer = narrowed(reference.agreed, program, verdict)
             if closer is None:
-                raise fault_of(verdict, runtime, reference, program.guards)
-        agreed, more = closer
-        narrowed += more
+                break
+            reference.agreed, relations = closer
+            enforce(model, reference.agreed.contract, relations)
     raise fault_of(verdict, runtime, reference, program.guards)
 
 
 def _model(
-    case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress, narrowed: list[Relation]
-) -> tuple[Program, ir.Model, Contract]:
+    case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress
+) -> tuple[Program, ir.Model]:
     with progress.station("capture"):
         program = capture(case, agreed, rung)
     progress.done("capture", rung)
@@ -103,8 +101,7 @@ def _model(
         with progress.station("optimize"):
             model = optimize(model)
         progress.done("optimize", f"{_count(model)} nodes")
-    enforce(model, contract, narrowed)
-    return program, model, contract
+    return program, model
 
 
 def _count(model: ir.Model) -> int:
@@ -144,67 +141,3 @@ def _output_names(case: Case, settings: Settings) -> list[str]:
         taken.add(name)
         given.append(name)
     return given
-
-
-def _narrowed(agreed: Agreed, program: Program, verdict: Verdict) -> tuple[Agreed, list[Relation]] | None:
-    """The contract without the sizes that failed, if they lie beyond a guard, or at 0, and nobody declared them."""
-    return _without_zero(agreed, verdict) or _one_side(agreed, program, verdict)
-
-
-def _without_zero(agreed: Agreed, verdict: Verdict) -> tuple[Agreed, list[Relation]] | None:
-    """0 is legal in PyTorch more often than in ONNX runtimes: a dim that fails there alone starts at 1."""
-    contract = agreed.contract
-    culprits = [
-        dim for dim in contract.dims if dim.range.minimum == 0 and dim.name not in agreed.explicit
-        and any(row.sizes[dim.name] == 0 for row in verdict.failures)
-    ]
-    if not culprits or not all(any(row.sizes[dim.name] == 0 for dim in culprits) for row in verdict.failures):
-        return None
-    names = {dim.name for dim in culprits}
-    dims = tuple(_from_one(dim) if dim.name in names else dim for dim in contract.dims)
-    notes = [f"{name} = 0 is left out: PyTorch accepts it, the exported model does not" for name in sorted(names)]
-    made = replace(contract, dims=dims, notes=(*contract.notes, *notes))
-    return replace(agreed, contract=made), [_at_least_one(name) for name in sorted(names)]
-
-
-def _from_one(dim: Dim) -> Dim:
-    return replace(dim, range=Range(1, dim.range.maximum), example=max(1, dim.example))
-
-
-def _at_least_one(name: str) -> Relation:
-    from anyshape.dims import Expr
-
-    return Relation(Expr.of(1), "<=", Expr.of(name))
-
-
-def _one_side(agreed: Agreed, program: Program, verdict: Verdict) -> tuple[Agreed, list[Relation]] | None:
-    """Where every failure breaks one guard of undeclared dims, that guard becomes part of the contract."""
-    contract = agreed.contract
-    declared = {dim.name for dim in contract.dims if dim.origin == "declared"}
-    for item in program.open_guards:
-        if item.names & declared or any(item.holds(row.sizes) for row in verdict.failures):
-            continue
-        relations = item.relations()
-        if relations is None or not _leaves_room(agreed, item):
-            continue
-        side = relations if item.holds(contract.example) else None
-        if side is None:
-            continue
-        where = f" ({item.where.file}:{item.where.line})" if item.where else ""
-        note = f"narrowed to {item}{where}: the model takes another path beyond"
-        made = replace(
-            contract,
-            relations=(*contract.relations, *side),
-            notes=(*contract.notes, note),
-        )
-        return replace(agreed, contract=made), list(side)
-    return None
-
-
-def _leaves_room(agreed: Agreed, item: Guard) -> bool:
-    """Whether more than a handful of sizes satisfy the guard: one that fixes a size is a fault, not a range."""
-    sizes = {**agreed.generic}
-    kept = 0
-    for name in item.names:
-        kept = max(kept, sum(item.holds({**sizes, name: size}) for size in range(1, 40)))
-    return kept >= 4 or len(item.names) > 1

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
+import struct
+import subprocess
+import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -41,6 +46,9 @@ class Runtime(Protocol):
 class OnnxRuntime:
     """ONNX Runtime on the CPU.
 
+    Empty inputs are run in a process of their own: they abort some of its kernels, and the abort of a kernel is
+    the end of its process.
+
     >>> import onnx_ir as ir
     >>> x = ir.Input("x", ir.Shape(["n"]), ir.TensorType(ir.DataType.FLOAT))
     >>> node = ir.node("Neg", [x])
@@ -51,7 +59,7 @@ class OnnxRuntime:
 
     name = "ONNX Runtime"
 
-    def __init__(self, model: str | bytes) -> None:
+    def __init__(self, model: str | bytes, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         try:
@@ -60,7 +68,9 @@ class OnnxRuntime:
             raise RuntimeFailure(first_line(error)) from error
         self.input_names = [item.name for item in self._session.get_inputs()]
         self.output_names = [item.name for item in self._session.get_outputs()]
-        self.inputs: list[Any] = list(self._session.get_inputs())
+        self._model = model
+        self._folder = folder
+        self._worker: _Worker | None = None
 
     @classmethod
     def of_model(cls, model: ir.Model) -> OnnxRuntime:
@@ -68,10 +78,10 @@ class OnnxRuntime:
         weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
         if weights < TWO_GIGABYTES * 0.9:
             return cls(ir.to_proto(model).SerializeToString())
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            ir.save(model, path, external_data="model.onnx.data")
-            return cls(path)
+        folder = tempfile.TemporaryDirectory(prefix="anyshape-")
+        path = os.path.join(folder.name, "model.onnx")
+        ir.save(model, path, external_data="model.onnx.data")
+        return cls(path, folder)
 
     @classmethod
     def of_file(cls, path: str) -> OnnxRuntime:
@@ -82,10 +92,70 @@ class OnnxRuntime:
             raise FileError(f"ONNX Runtime can't load {path}: {failure}") from failure
 
     def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        """The outputs for named inputs; `RuntimeFailure` if the runtime refuses them, or dies of them."""
+        if any(array.size == 0 for array in feed.values()):
+            return self._run_apart(feed)
         try:
             return list(self._session.run(None, dict(feed)))
         except Exception as error:
             raise RuntimeFailure(first_line(error)) from error
+
+    def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:
+        if self._worker is None or not self._worker.alive:
+            self._worker = _Worker(self._path())
+        return self._worker.run(feed)
+
+    def _path(self) -> str:
+        if isinstance(self._model, str):
+            return self._model
+        self._folder = tempfile.TemporaryDirectory(prefix="anyshape-")
+        path = os.path.join(self._folder.name, "model.onnx")
+        with open(path, "wb") as out:
+            out.write(self._model)
+        self._model = path
+        return path
+
+
+class _Worker:
+    """A process that runs one model; it ends with this object, or when a kernel takes it down."""
+
+    def __init__(self, path: str) -> None:
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime_worker.py")
+        self._process = subprocess.Popen(
+            [sys.executable, script, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        weakref.finalize(self, _end, self._process)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        data = pickle.dumps(dict(feed))
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(struct.pack("<q", len(data)) + data)
+            self._process.stdin.flush()
+            header = self._process.stdout.read(8)
+            answer = pickle.loads(self._process.stdout.read(struct.unpack("<q", header)[0]))
+        except (OSError, struct.error, EOFError, pickle.UnpicklingError) as error:
+            code = self._process.wait()
+            raise RuntimeFailure(f"its process dies (exit code {code}) on empty inputs") from error
+        if isinstance(answer, str):
+            raise RuntimeFailure(answer)
+        outputs: list[Array] = answer
+        return outputs
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

@@ -16,6 +16,7 @@ __all__ = ["first_line", "innermost_line", "line_of_exception"]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+CALL_FILE = OWN_FOLDER + "read.py"  # where the model is called from
 
 
 def line_of_exception(error: BaseException) -> SourceLine | None:
@@ -30,8 +31,10 @@ def first_line(error: BaseException) -> str:
 
 
 def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
-    """The last of ``frames`` (outermost first) that lies outside PyTorch and this package."""
+    """The last of ``frames`` (outermost first) inside the model that is neither PyTorch's nor this package's."""
     for filename, line in reversed(frames):
+        if filename == CALL_FILE:
+            return None  # further out is who called us, not the model
         if _is_theirs(filename):
             return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
     return None

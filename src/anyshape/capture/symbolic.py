@@ -16,6 +16,7 @@ from anyshape.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
 from anyshape.read import Case
+from anyshape.recurrent import recurrent_as_operators
 from anyshape.source import first_line, line_of_exception
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
@@ -55,8 +56,6 @@ def capture_symbolic(case: Case, agreed: Agreed, *, strict: bool) -> Program:
 
 
 def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedProgram:
-    from anyshape.lower.recurrent import recurrent_as_operators
-
     contract = agreed.contract
     sizes = dict(agreed.generic)
     tensors = make_tensors(case, agreed.rules, contract.shapes(sizes), sizes)

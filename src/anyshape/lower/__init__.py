@@ -15,7 +15,7 @@ from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
-from anyshape.lower.recurrent import TRANSLATIONS
+from anyshape.recurrent import TRANSLATIONS
 from anyshape.source import first_line
 
 __all__ = ["lower"]

@@ -24,8 +24,9 @@ FUNCTIONS = {"floordiv": "Div", "mod": "Mod", "max": "Max", "min": "Min"}
 
 def enforce(model: ir.Model, contract: Contract, relations: Sequence[Relation]) -> None:
     """Make the model fail at run time where one of ``relations`` does not hold."""
-    for number, relation in enumerate(relations):
-        _Builder(model, contract, f"anyshape_check_{number}").enforce(relation)
+    for relation in relations:
+        prefix = f"requires_{len(model.graph)}"  # the graph grows with each, so no two are alike
+        _Builder(model, contract, prefix).enforce(relation)
 
 
 class _Builder:
@@ -80,12 +81,20 @@ class _Builder:
         if isinstance(atom, Call):
             made = [self._size(argument) for argument in atom.arguments]
             return self._add(FUNCTIONS[atom.function], made)
+        number, axis, rate, offset = self._place(atom)
+        size = self._add("Gather", [self._shape(self.model.graph.inputs[number]), self._constant(axis)])
+        if offset:
+            size = self._add("Sub", [size, self._constant(offset)])
+        return size if rate == 1 else self._add("Div", [size, self._constant(rate)])
+
+    def _place(self, name: str) -> tuple[int, int, int, int]:
+        """An axis from which a dim can be read off: its size is rate times the dim, plus an offset."""
         for number, item in enumerate(self.contract.inputs):
             for axis, size in enumerate(item.shape):
-                if size is not None and size.name == atom:
-                    shape = self._shape(self.model.graph.inputs[number])
-                    return self._add("Gather", [shape, self._constant(axis)])
-        raise KeyError(atom)
+                affine = size.affine() if size is not None else None
+                if affine is not None and affine[0].keys() == {name}:
+                    return number, axis, affine[0][name], affine[1]
+        raise LookupError(f"no axis tells the size of {name}")
 
     def _shape(self, value: ir.Value) -> ir.Value:
         name = value.name or ""

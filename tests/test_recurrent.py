@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from anyshape.lower.recurrent import TRANSLATIONS, recurrent_as_operators
+from anyshape.recurrent import TRANSLATIONS, recurrent_as_operators
 
 INPUT_SIZE, HIDDEN_SIZE = 4, 6
 EXAMPLE = (3, 5)
@@ -132,7 +132,8 @@ def assert_native(counts: Counter[str], kind: str, num_layers: int) -> None:
     assert counts["Pad"] <= {"RNN": 0, "GRU": 2, "LSTM": 3}[ONNX_TYPES[kind]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The two kinds of RNN differ in one attribute, so "rnn_relu" is left to the next two tests.
+@pytest.mark.parametrize("kind", ["rnn_tanh", "lstm", "gru"])
 @pytest.mark.parametrize(
     ("num_layers", "bidirectional", "batch_first", "given_states"),
     [
@@ -149,7 +150,7 @@ def test_is_one_onnx_operator_a_layer_and_right_at_unseen_sizes(
     assert_native(check_everywhere(module, given_states=given_states), kind, num_layers)
 
 
-@pytest.mark.parametrize("kind", ["rnn_tanh", "lstm"])
+@pytest.mark.parametrize("kind", ["rnn_relu", "lstm"])
 def test_without_biases(kind: str) -> None:
     module = make_module(kind, num_layers=2, bidirectional=True, bias=False)
     assert_native(check_everywhere(module), kind, 2)

@@ -226,8 +226,8 @@ def _translation(cell: _Cell) -> Callable[..., tuple[Value, ...]]:
 def _run_stack_with_a_row(stack: _Stack, sequence: Value, states: Sequence[Value]) -> list[Value]:
     """As :func:`_run_stack`, but a row of zeros stands in for an empty batch while the layers run."""
     # ONNX Runtime 1.31.1 on CPU ends the whole process ("terminate called without an active exception") when
-    # an LSTM or GRU node gets a batch of 0; its RNN is right. This can go, with `runs_empty_batches`, once the
-    # oldest ONNX Runtime that we support runs both; we know of no upstream issue.
+    # an LSTM or GRU node gets a batch of 0; its RNN is right. We know of no upstream issue. This can go, with
+    # `runs_empty_batches`, once the oldest ONNX Runtime that we support runs both.
     batch_size = states[0].shape[1]
     never_empty = isinstance(batch_size, int) and batch_size > 0
     if stack.cell.runs_empty_batches or never_empty:

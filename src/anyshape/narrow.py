@@ -1,0 +1,86 @@
+"""narrow: a contract without the sizes that failed, where nobody declared them. The contract says so.
+
+Two things are left out this way: the very smallest sizes (0 and 1), where runtimes and PyTorch part ways most often,
+and what lies beyond a guard of the trace. The file itself then refuses what was left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anyshape.agree import Agreed
+from anyshape.capture.program import Guard, Program
+from anyshape.contract import Dim
+from anyshape.dims import Expr, Range, Relation
+from anyshape.verify import Row, Verdict
+
+__all__ = ["narrowed"]
+
+Narrowed = tuple[Agreed, list[Relation]]
+
+
+def narrowed(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | None:
+    """The contract without the sizes that failed, and the relations that the file must enforce; None if it can't be."""
+    return _without(agreed, verdict, 0) or _one_side(agreed, program, verdict) or _without(agreed, verdict, 1)
+
+
+def _without(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | None:
+    """Every failure has a dim at ``size``, its smallest: those dims start above it."""
+    contract = agreed.contract
+    able = {
+        dim.name
+        for dim in contract.dims
+        if dim.range.minimum == size and dim.name not in agreed.explicit and dim.range.maximum != size
+    }
+    names: set[str] = set()
+    # A failure with one dim at this size tells which dim it is: those first.
+    for row in sorted(verdict.failures, key=lambda row: len(_at(row, size, able))):
+        there = _at(row, size, able)
+        if not there:
+            return None
+        if not names & set(there):
+            names.add(there[0])
+    dims = tuple(_above(dim, size) if dim.name in names else dim for dim in contract.dims)
+    notes = [f"{name} = {size} is left out: PyTorch accepts it, the exported model does not" for name in sorted(names)]
+    made = replace(contract, dims=dims, notes=(*contract.notes, *notes))
+    relations = [Relation(Expr.of(size + 1), "<=", Expr.of(name)) for name in sorted(names)]
+    generic = {name: max(agreed.generic[name], size + 1) if name in names else agreed.generic[name] for name in agreed.generic}
+    return replace(agreed, contract=made, generic=generic), relations
+
+
+def _at(row: Row, size: int, able: set[str]) -> list[str]:
+    return [name for name, value in row.sizes.items() if value == size and name in able]
+
+
+def _above(dim: Dim, size: int) -> Dim:
+    return replace(dim, range=Range(size + 1, dim.range.maximum), example=max(size + 1, dim.example))
+
+
+def _one_side(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | None:
+    """Every failure breaks one guard of undeclared dims, which the example keeps: it becomes part of the contract."""
+    contract = agreed.contract
+    declared = {dim.name for dim in contract.dims if dim.origin == "declared"}
+    for item in program.open_guards:
+        if item.names & declared or any(item.holds(row.sizes) for row in verdict.failures):
+            continue
+        relations = item.relations()
+        if relations is None or not item.holds(contract.example) or not _leaves_room(agreed, item):
+            continue
+        where = f" ({item.where.file}:{item.where.line})" if item.where else ""
+        note = f"narrowed to {item}{where}: the model takes another path beyond"
+        made = replace(
+            contract,
+            relations=(*contract.relations, *relations),
+            notes=(*contract.notes, note),
+        )
+        return replace(agreed, contract=made), relations
+    return None
+
+
+def _leaves_room(agreed: Agreed, item: Guard) -> bool:
+    """Whether more than a handful of sizes satisfy the guard: one that fixes a size is a fault, not a range."""
+    if len(item.names) > 1:
+        return True
+    return all(
+        sum(item.holds({**agreed.generic, name: size}) for size in range(1, 40)) >= 4 for name in item.names
+    )
