@@ -1,7 +1,7 @@
 """The ladder: capture on one rung after another, until a lowered and verified model is right.
 
-Where a captured graph holds on one side of a guard only, sizes that the user did not declare are narrowed to
-that side: the contract says so, and the file itself refuses the others.
+Where a captured graph is wrong beyond one of its guards, it is traced again there. Where that does not help, sizes
+that the user did not declare are left out: the contract says so, and the file itself refuses them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from anyshape.agree import Agreed
 from anyshape.blame import fault_of
 from anyshape.capture import RUNGS, Program, capture
 from anyshape.contract import Contract, Tensor
+from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
-from anyshape.lower import lower
+from anyshape.lower import lower, name_outputs
 from anyshape.lower.enforce import enforce
-from anyshape.narrow import narrowed
+from anyshape.narrow import narrowed, without_smallest
 from anyshape.optimize import optimize
 from anyshape.progress import Progress
 from anyshape.read import Case
+from anyshape.retrace import elsewhere
 from anyshape.runtime import OnnxRuntime, RuntimeFailure
 from anyshape.verify import Reference, Verdict, verify
 
 __all__ = ["Made", "Settings", "climb"]
 
 MOST_NARROWINGS = 6
+MOST_TRACES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +61,90 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
     for rung in RUNGS:
         try:
             return _on_rung(case, agreed, rung, settings, progress)
+        except VerifyFault as fault:
+            # The graph was captured, and is wrong: another way of capturing the same graph would not mend it.
+            raise faults[0] if faults else fault from None
         except Fault as fault:
             faults.append(fault)
     raise faults[0]
 
 
 def _on_rung(case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress) -> Made:
-    program, model = _model(case, agreed, rung, settings, progress)
-    reference = Reference(case, agreed)
-    with progress.station("verify"):
-        for _ in range(MOST_NARROWINGS):
-            runtime = _loaded(model)
-            verdict = verify(
-                runtime,
-                reference,
-                program.guards,
-                budget=settings.verify_seconds,
-                progress=lambda text: progress.doing("verify", text),
-            )
-            if verdict.right:
-                contract = _with_outputs(reference.agreed.contract, case, program, settings)
-                return Made(program, model, verdict, contract)
-            closer = narrowed(reference.agreed, program, verdict)
+    """A right model on one rung: traced again elsewhere while that helps, and narrowed at last."""
+    first = _Attempt(case, Reference(case, agreed), rung, settings, progress)
+    verdict = first.judge()
+    latest, traced = first, [agreed.generic]
+    while not verdict.right and len(traced) < MOST_TRACES:
+        other = elsewhere(latest.program, verdict, latest.reference)
+        if other is None or other.generic in traced:
+            break
+        traced.append(other.generic)
+        try:
+            latest = _Attempt(case, Reference(case, other, first.reference.known), rung, settings, progress)
+            verdict = latest.judge()
+        except Fault:
+            break
+        if verdict.right:
+            return latest.made(verdict)
+    verdict = first.judge()
+    while not verdict.right:
+        closer = narrowed(first.reference.agreed, first.program, verdict)
+        if closer is None:
+            raise fault_of(verdict, first.runtime, first.reference, first.program.guards)
+        verdict = first.narrow(*closer)
+    return first.made(verdict)
+
+
+class _Attempt:
+    """One captured and lowered program, its contract as far as it had to be narrowed, and its verdict."""
+
+    def __init__(
+        self, case: Case, reference: Reference, rung: str, settings: Settings, progress: Progress
+    ) -> None:
+        self.case, self.reference, self.settings, self.progress = case, reference, settings, progress
+        self.program, self.model = _model(case, reference.agreed, rung, settings, progress)
+        self.narrowings = 0
+        self.verdict: Verdict | None = None
+        self.runtime = _loaded(self.model)
+
+    def judge(self) -> Verdict:
+        """The verdict, once sizes of 0 that only PyTorch accepts are left out."""
+        verdict = self.verdict or self._verify()
+        while not verdict.right:
+            closer = without_smallest(self.reference.agreed, verdict, 0)
             if closer is None:
                 break
-            reference.agreed, relations = closer
-            enforce(model, reference.agreed.contract, relations)
-    raise fault_of(verdict, runtime, reference, program.guards)
+            verdict = self.narrow(*closer)
+        self.verdict = verdict
+        return verdict
+
+    def narrow(self, agreed: Agreed, relations: list[Relation]) -> Verdict:
+        """The verdict on the model with a narrower contract, which the file enforces."""
+        self.narrowings += 1
+        if self.narrowings > MOST_NARROWINGS:
+            assert self.verdict is not None
+            raise fault_of(self.verdict, self.runtime, self.reference, self.program.guards)
+        self.reference.agreed = agreed
+        enforce(self.model, agreed.contract, relations)
+        self.runtime = _loaded(self.model)
+        return self._verify()
+
+    def _verify(self) -> Verdict:
+        with self.progress.station("verify"):
+            self.verdict = verify(
+                self.runtime,
+                self.reference,
+                self.program.guards,
+                budget=self.settings.verify_seconds,
+                progress=lambda text: self.progress.doing("verify", text),
+            )
+        return self.verdict
+
+    def made(self, verdict: Verdict) -> Made:
+        contract = _with_outputs(self.reference.agreed.contract, self.case, self.program, self.settings)
+        contract = _with_true_outputs(contract, self.reference)
+        name_outputs(self.model, contract)
+        return Made(self.program, self.model, verdict, contract)
 
 
 def _model(
@@ -123,11 +183,24 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
         for name, tensor, shape in zip(names, case.outputs.tensors, program.outputs, strict=True)
     )
     dims = contract.dims
-    if program.guards and not program.open_guards:
+    if not program.open_guards:
         dims = tuple(replace(dim, evidence="proved") for dim in dims)
     return replace(
         contract, dims=dims, outputs=outputs, output_structure=case.outputs.structure.to_json()
     )
+
+
+def _with_true_outputs(contract: Contract, reference: Reference) -> Contract:
+    """The contract with "?" for an output's size that PyTorch did not always give as the trace has it."""
+    outputs = list(contract.outputs)
+    for sizes, shapes in reference.output_shapes():
+        for number, shape in enumerate(shapes):
+            kept = tuple(
+                size if size is not None and size.evaluate(sizes) == actual else None
+                for size, actual in zip(outputs[number].shape, shape, strict=True)
+            )
+            outputs[number] = replace(outputs[number], shape=kept)
+    return replace(contract, outputs=tuple(outputs))
 
 
 def _output_names(case: Case, settings: Settings) -> list[str]:

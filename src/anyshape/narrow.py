@@ -14,17 +14,17 @@ from anyshape.contract import Dim
 from anyshape.dims import Expr, Range, Relation
 from anyshape.verify import Row, Verdict
 
-__all__ = ["narrowed"]
+__all__ = ["narrowed", "without_smallest"]
 
 Narrowed = tuple[Agreed, list[Relation]]
 
 
 def narrowed(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | None:
     """The contract without the sizes that failed, and the relations that the file must enforce; None if it can't be."""
-    return _without(agreed, verdict, 0) or _one_side(agreed, program, verdict) or _without(agreed, verdict, 1)
+    return _one_side(agreed, program, verdict) or without_smallest(agreed, verdict, 1) or _from_above(agreed, verdict)
 
 
-def _without(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | None:
+def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | None:
     """Every failure has a dim at ``size``, its smallest: those dims start above it."""
     contract = agreed.contract
     able = {
@@ -75,6 +75,31 @@ def _one_side(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | 
         )
         return replace(agreed, contract=made), relations
     return None
+
+
+def _from_above(agreed: Agreed, verdict: Verdict) -> Narrowed | None:
+    """Every failure has one dim below all sizes that are right: the dim starts at the smallest of those."""
+    contract = agreed.contract
+    right = [row for row in verdict.rows if row.outcome == "right"]
+    for dim in contract.dims:
+        highest = max(row.sizes[dim.name] for row in verdict.failures)
+        above = [row.sizes[dim.name] for row in right if row.sizes[dim.name] > highest]
+        start = min(above, default=None)
+        if start is None or dim.origin == "declared" or start > min(dim.example, agreed.generic[dim.name]):
+            continue
+        if any(row.sizes[dim.name] <= highest for row in right if _others_typical(agreed, row, dim.name)):
+            continue
+        note = f"narrowed to {dim.name} ≥ {start}: the exported model is wrong at {dim.name} = {highest}"
+        dims = tuple(replace(d, range=Range(start, d.range.maximum)) if d is dim else d for d in contract.dims)
+        made = replace(contract, dims=dims, notes=(*contract.notes, note))
+        return replace(agreed, contract=made), [Relation(Expr.of(start), "<=", Expr.of(dim.name))]
+    return None
+
+
+def _others_typical(agreed: Agreed, row: Row, name: str) -> bool:
+    """Whether every other dim has its usual size: then it is this dim that the row tells about."""
+    example = agreed.contract.example
+    return all(size == example[other] for other, size in row.sizes.items() if other != name)
 
 
 def _leaves_room(agreed: Agreed, item: Guard) -> bool:

@@ -73,16 +73,18 @@ def size_oblivious() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep torch's own logs and warnings from the user's terminal: what matters of them becomes an error of ours."""
-    torch_logger = logging.getLogger("torch")
-    before = torch_logger.level
-    torch_logger.setLevel(logging.CRITICAL + 1)
+    """Keep the logs and warnings of the libraries below from the user's terminal: what matters becomes our error."""
+    loggers = [logging.getLogger(name) for name in ("torch", "onnx_ir", "onnxscript")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch_logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,12 @@ class Reference:
         found: tuple[list[torch.Tensor], Outputs, list[torch.Tensor] | None] | Exception = self.known[key]
         return found
 
+    def output_shapes(self) -> Iterator[tuple[dict[str, int], list[tuple[int, ...]]]]:
+        """The outputs' shapes at every size of the contract that PyTorch was run at."""
+        for key, found in self.known.items():
+            if not isinstance(found, Exception) and self.agreed.contract.allows(dict(key)):
+                yield dict(key), [tuple(tensor.shape) for tensor in found[1].tensors]
+
     def _run(self, sizes: Sizes) -> Any:
         with torch_bridge.quiet():
             try:
@@ -158,7 +164,7 @@ def _in_float64(case: Case) -> torch.nn.Module | None:
         return None  # a module that can't be copied: the fixed tolerance serves
 
 
-def check(runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[str] | None = None) -> Row:
+def check(runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[str | None] | None = None) -> Row:
     """One assignment of sizes: right, wrong, fails or refused.
 
     ``names`` are the model's names for the inputs in order, where they are not the contract's; None drops one.
@@ -168,7 +174,7 @@ def check(runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[
     if isinstance(expected, Exception):
         return Row(at, "refused", why=f"{type(expected).__name__}: {expected}")
     tensors, outputs, exact = expected
-    inputs = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
+    inputs: Sequence[str | None] = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
     feed = {name: to_numpy(tensor) for name, tensor in zip(inputs, tensors, strict=True) if name}
     try:
         got = runtime.run(feed)
@@ -239,7 +245,7 @@ def verify(
     reference: Reference,
     guards: Sequence[Guard] = (),
     *,
-    names: Sequence[str] | None = None,
+    names: Sequence[str | None] | None = None,
     budget: float = 30.0,
     count: int = COUNT,
     progress: Callable[[str], None] = lambda text: None,
@@ -263,12 +269,11 @@ def verify(
 
 def _statements(guards: Sequence[Guard], rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is proved and what is sampled, each in a sentence."""
-    proved, sampled = [], []
-    holds = [item for item in guards if item.proved]
-    if guards and len(holds) == len(guards):
+    open_guards = [item for item in guards if not item.proved]
+    proved: list[str] = []
+    if not open_guards:
         proved.append(f"the captured graph holds at every size of the contract ({len(guards)} guards)")
-    else:
-        sampled += [f"{item}" + (f" ({item.where.file}:{item.where.line})" if item.where else "") for item in guards if not item.proved]
+    sampled = [str(item) + (f" ({item.where.file}:{item.where.line})" if item.where else "") for item in open_guards]
     tried = sum(row.outcome != "refused" for row in rows)
     sampled.append(f"the outputs agree with PyTorch at {tried} sizes")
     return tuple(proved), tuple(sampled)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 import torch
 
+from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
-from anyshape.dims import Expr, Range, Relation
+from anyshape.contract import Contract
+from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
 
 __all__ = ["Guard", "Program"]
@@ -24,17 +26,14 @@ class Guard:
     meaning: Mapping[Any, Expr]
     where: SourceLine | None
     proved: bool
+    test: Callable[[Mapping[str, int]], Any]
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the guard holds at ``sizes``; one that can't be evaluated counts as holding."""
-        values = {symbol: sympy.Integer(self.meaning[symbol].evaluate(sizes)) for symbol in self._symbols()}
+        """Whether the guard holds at ``sizes``; one that has no value there counts as holding."""
         try:
-            return self.condition.xreplace(values) != sympy.false
-        except (TypeError, ValueError, ZeroDivisionError):
+            return bool(self.test(sizes))
+        except (ArithmeticError, ValueError, TypeError):
             return True
-
-    def _symbols(self) -> list[Any]:
-        return [symbol for symbol in self.condition.free_symbols if symbol in self.meaning]
 
     def relations(self) -> list[Relation] | None:
         """The guard as relations of the contract's dims; None where they have no words for it."""
@@ -51,17 +50,20 @@ class Guard:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for symbol in self._symbols() for name in self.meaning[symbol].names)
+        return frozenset(name for symbol in self.condition.free_symbols for name in self.meaning[symbol].names)
 
 
-def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None, ranges: Mapping[str, Range], given: tuple[Relation, ...]) -> Guard:
+def guard(
+    condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None, contract: Contract
+) -> Guard:
     """A guard, marked proved if it follows from the contract's ranges and relations."""
     try:
         relations = to_relations(condition, meaning)
+        given, ranges = contract.relations, contract.ranges
         proved = all(relation in given or relation.decide(ranges) is True for relation in relations)
     except Untranslatable:
-        proved = condition == sympy.true
-    return Guard(condition, meaning, where, proved)
+        proved = False
+    return Guard(condition, meaning, where, proved, compiled(condition, meaning))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def capture_symbolic(case: Case, agreed: Agreed, *, strict: bool) -> Program:
     meaning, equations = _meanings(contract, sizes)
     guards = [_merged(condition, meaning, raw, contract) for condition in equations]
     guards += [
-        guard(item.condition, meaning, item.where, contract.ranges, contract.relations)
+        guard(item.condition, meaning, item.where, contract)
         for item in raw
         if item.condition.free_symbols and item.condition.free_symbols <= meaning.keys()
     ]
@@ -165,7 +165,7 @@ def _merged(
     got, wanted = equation
     stand_in = sympy.Symbol("wanted", integer=True)
     where = next((g.where for g in raw if isinstance(g.condition, sympy.Eq) and got in g.condition.args), None)
-    return guard(sympy.Eq(got, stand_in), {**meaning, stand_in: wanted}, where, contract.ranges, contract.relations)
+    return guard(sympy.Eq(got, stand_in), {**meaning, stand_in: wanted}, where, contract)
 
 
 def _output_shapes(exported: torch.export.ExportedProgram, meaning: Mapping[Any, Expr]) -> list[tuple[Expr | None, ...]]:

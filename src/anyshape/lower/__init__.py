@@ -16,9 +16,9 @@ from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
 from anyshape.recurrent import TRANSLATIONS
-from anyshape.source import first_line
+from anyshape.source import first_line, innermost_line
 
-__all__ = ["lower"]
+__all__ = ["lower", "name_outputs"]
 
 
 def lower(
@@ -33,8 +33,8 @@ def lower(
     _name_weights(model)
     _separate_outputs(model)
     _name_inputs(model, contract)
-    _name_outputs(model, contract)
-    _forget_inner_shapes(model)
+    name_outputs(model, contract)
+    _forget_inner_shapes(model, program)
     return model
 
 
@@ -51,13 +51,13 @@ def _translate(program: Program, opset: int | None, translations: Mapping[Any, A
                 custom_translation_table=dict(translations),
             )
     except Exception as error:
-        raise _fault(error) from error
+        raise _fault(error, program.exported) from error
     assert made is not None
     return made.model
 
 
-def _fault(error: Exception) -> LowerFault:
-    """torch.onnx's errors are chains; the operator and the user's line are somewhere in their texts."""
+def _fault(error: Exception, exported: torch.export.ExportedProgram) -> LowerFault:
+    """torch.onnx's errors are chains; the operator is named somewhere in their texts."""
     texts = []
     cause: BaseException | None = error
     while cause is not None:
@@ -65,15 +65,34 @@ def _fault(error: Exception) -> LowerFault:
         cause = cause.__cause__
     text = "\n".join(texts)
     operator = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?", text)
-    line = re.search(r'File "([^"]+)", line (\d+)', text)
-    where = SourceLine(line[1], int(line[2])) if line and "torch" not in line[1] else None
     if operator:
         return LowerFault(
             f"ONNX has no translation for the operator {operator[1]}",
-            where=where,
+            where=_line_of_operator(exported, operator[1]),
             hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
         )
-    return LowerFault(f"torch.onnx can't translate the captured graph: {first_line(error)}", where=where)
+    return LowerFault(f"torch.onnx can't translate the captured graph: {first_line(error)}", where=_line_in(text))
+
+
+def _line_of_operator(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
+    """The line that calls an operator: in the captured graph, or in that graph taken apart as torch.onnx does it."""
+    line = _line_in_graph(exported, operator)
+    if line is not None:
+        return line
+    with contextlib.suppress(Exception), torch_bridge.quiet():
+        return _line_in_graph(exported.run_decompositions(), operator)
+    return None
+
+
+def _line_in_graph(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
+    calls = [node for node in exported.graph.nodes if str(node.target).startswith(f"{operator.replace('::', '.')}.")]
+    lines = [_line_in(node.meta.get("stack_trace") or "") for node in calls]
+    return next((line for line in lines if line is not None), None)
+
+
+def _line_in(stack: str) -> SourceLine | None:
+    frames = re.findall(r'File "([^"]+)", line (\d+)', stack)
+    return innermost_line([(file, int(line)) for file, line in frames])
 
 
 def _name_weights(model: ir.Model) -> None:
@@ -104,7 +123,8 @@ def _name_inputs(model: ir.Model, contract: Contract) -> None:
         _rename(model, value, item)
 
 
-def _name_outputs(model: ir.Model, contract: Contract) -> None:
+def name_outputs(model: ir.Model, contract: Contract) -> None:
+    """Give the outputs the contract's names and sizes."""
     for value, item in zip(model.graph.outputs, contract.outputs, strict=True):
         _rename(model, value, item)
 
@@ -121,11 +141,14 @@ def _onnx_size(size: Any) -> int | str | None:
     return constant if constant is not None else str(size)
 
 
-def _forget_inner_shapes(model: ir.Model) -> None:
-    """Drop symbolic shapes inside the graph: they speak of the trace's symbols, not of the contract's dims."""
+def _forget_inner_shapes(model: ir.Model, program: Program) -> None:
+    """Drop sizes inside the graph that speak of the trace's symbols, and all of them where the trace took a branch."""
     kept = {id(value) for value in (*model.graph.inputs, *model.graph.outputs)}
     for node in model.graph.all_nodes():
         for value in node.outputs:
-            if id(value) not in kept and value.shape is not None and not value.shape.is_static():
+            if id(value) in kept or value.shape is None:
+                continue
+            if program.open_guards:
+                value.shape = None
+            elif not value.shape.is_static():
                 value.shape = ir.Shape([size if isinstance(size, int) else None for size in value.shape])
-

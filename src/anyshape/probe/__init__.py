@@ -53,6 +53,11 @@ class Evidence:
         return next(dim for dim in self.dims if dim.name == name)
 
 
+def provisional_name(number: int) -> str:
+    """The name of a found dim until agree names it: one that nobody would declare."""
+    return f"_d{number}"
+
+
 def probe(case: Case, *, budget: float = 20.0) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds."""
     oracle = Oracle(case, budget)
@@ -104,7 +109,7 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
         largest = None if limit.largest is None else (limit.largest - remainder) // step
         dims.append(
             FoundDim(
-                f"d{number}",
+                provisional_name(number),
                 Range((limit.smallest - remainder) // step, largest),
                 (oracle.example[direction.root] - remainder) // step,
                 (base[direction.root] - remainder) // step,
@@ -127,7 +132,7 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
 
 
 def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, Expr]:
-    """Each axis as an expression of the dims d0, d1, …: what it is at the base, plus what each direction adds."""
+    """Each axis as an expression of the found dims: what it is at the base, plus what each direction adds."""
     example, made = oracle.example, {}
     moving = {axis for direction in directions for axis in direction.rates}
     for axis in base:
@@ -140,6 +145,6 @@ def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) 
             if rate is not None:
                 step = direction.step
                 units = (base[direction.root] - base[direction.root] % step) // step
-                total = total + (Expr.of(f"d{number}") - units) * int(rate * step)
+                total = total + (Expr.of(provisional_name(number)) - units) * int(rate * step)
         made[axis] = total
     return made
