@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anyshape.contract import Contract, Dim, Tensor
-from anyshape.declare import FREE, STATIC, UNLISTED, Declaration
-from anyshape.dims import Expr, Range, Relation, bind
+from anyshape.declare import FREE, STATIC, UNLISTED, Declaration, Size
+from anyshape.dims import Expr, Mismatch, Range, Relation, bind
 from anyshape.errors import ContractFault, DeclarationError, SourceLine
 from anyshape.naming import name_dims
 from anyshape.probe import Evidence, FoundDim
@@ -30,16 +30,23 @@ class Agreed:
 
 @dataclass
 class _Union:
-    """The found dims d0, d1, … in terms of the user's names, as far as they are known."""
+    """The found dims in terms of the user's names, as far as they are known."""
 
     case: Case
     meaning: dict[str, Expr] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     labels: bool = False
+    renamed: dict[str, Expr] = field(default_factory=dict)
 
     def resolved(self, found: Expr) -> Expr:
         return found.substitute(self.meaning)
+
+    def written(self, declared: Size, found: Expr) -> Expr:
+        """A size in the user's own words where there are any: ``height``, with a relation, not ``8*(height // 8)``."""
+        if isinstance(declared, Expr) and declared.names:
+            return declared.substitute(self.renamed)
+        return self.resolved(found)
 
     def learn(self, place: str, declared: Expr, found: Expr) -> None:
         """``declared`` and ``found`` are one size: what does that say of the found dims?"""
@@ -77,10 +84,11 @@ class _Union:
 
     def _rename(self, name: str, to: Expr) -> None:
         self.meaning = {key: value.substitute({name: to}) for key, value in self.meaning.items()}
+        self.renamed = {key: value.substitute({name: to}) for key, value in self.renamed.items()} | {name: to}
 
 
 def _is_provisional(name: str) -> bool:
-    return name[:1] == "d" and name[1:].isdigit()
+    return name[:2] == "_d" and name[2:].isdigit()
 
 
 def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Sequence[str] = ()) -> Agreed:
@@ -117,7 +125,8 @@ def _pin_static(case: Case, declaration: Declaration, evidence: Evidence, union:
             for axis, size in enumerate(declaration.sizes[number]):
                 constant = isinstance(size, Expr) and size.constant is not None
                 if size is wanted or (constant and wanted is STATIC):
-                    _pin(case, union, evidence, f"{item.path} axis {axis}", evidence.shapes[number][axis], wanted is STATIC)
+                    place, found = f"{item.path} axis {axis}", evidence.shapes[number][axis]
+                    _pin(case, union, evidence, place, found, wanted is STATIC)
 
 
 def _pin(case: Case, union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
@@ -146,16 +155,21 @@ def _name_the_rest(case: Case, declaration: Declaration, evidence: Evidence, uni
 
 
 def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> Agreed:
-    shapes = [tuple(union.resolved(size) for size in shape) for shape in evidence.shapes]
+    shapes = [
+        tuple(union.written(size, found) for size, found in zip(sizes, shape, strict=True))
+        for sizes, shape in zip(declaration.sizes, evidence.shapes, strict=True)
+    ]
     rules = tuple(r if r.limit is None else replace(r, limit=union.resolved(r.limit)) for r in evidence.rules)
-    names = list(dict.fromkeys(name for shape in shapes for size in shape for name in sorted(size.names, key=str(size).find)))
+    sizes = [size for shape in shapes for size in shape]
+    names = list(dict.fromkeys(name for size in sizes for name in sorted(size.names, key=str(size).find)))
     unknown = [name for name in declaration.ranges if name not in names]
     if unknown:
         raise DeclarationError(
             f"dims has {unknown[0]}, which is no dim of this model", hint="The dims are: " + ", ".join(names) + "."
         )
-    example = _sizes_at(evidence, union, names, {d.name: d.example for d in evidence.dims})
-    generic = _sizes_at(evidence, union, names, {d.name: d.generic for d in evidence.dims})
+    example = _inverse(evidence, union, {d.name: d.example for d in evidence.dims})
+    example |= _example(case, shapes, declaration)
+    generic = {**example, **_inverse(evidence, union, {d.name: d.generic for d in evidence.dims})}
     dims, lines = [], {}
     for name in names:
         found, source = _found_range(evidence, union, name)
@@ -163,7 +177,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         range_ = _checked_range(name, declared, found, source)
         origin = "declared" if name in declaration.names else "found"
         reason = _reason(range_, found, source)
-        limit = None if source is None else _in_sizes(union, source, source.tried)
+        limit = None if source is None else _in_sizes(union, source, source.tried, most=True)
         dims.append(Dim(name, range_, example[name], origin, "sampled", reason, limit))
         if source is not None and source.above is not None:
             lines[name] = source.above
@@ -197,29 +211,27 @@ def _clipped(size: int, range_: Range, example: int) -> int:
     return size if range_.contains(size) else example if range_.contains(example) else range_.minimum
 
 
-def _sizes_at(evidence: Evidence, union: _Union, names: list[str], provisional: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the named dims where the found dims have the sizes ``provisional``."""
-    observed = []
-    for dim in evidence.dims:
-        meaning = union.meaning[dim.name]
-        if meaning.names:
-            observed.append((dim.name, [meaning], [provisional[dim.name]]))
-    sizes = _inverse(evidence, union, provisional)
-    return {name: sizes[name] for name in names} if set(names) <= sizes.keys() else bind(observed)
+def _example(case: Case, shapes: Sequence[tuple[Expr, ...]], declaration: Declaration) -> dict[str, int]:
+    """The sizes of the named dims at the example, as far as its shapes tell them."""
+    try:
+        return bind([(item.path, shape, item.shape) for item, shape in zip(case.inputs, shapes, strict=True)])
+    except Mismatch as mismatch:
+        if not declaration.names:
+            return {}
+        raise DeclarationError(
+            f"the example does not fit what is declared: {mismatch}", hint="Give an example of the declared shape."
+        ) from mismatch
 
 
 def _inverse(evidence: Evidence, union: _Union, provisional: Mapping[str, int]) -> dict[str, int]:
-    """Named sizes read off where a found dim means a name, or a name divided by its step."""
+    """Named sizes read off where a found dim means one name: those that make it ``provisional``, or a little more."""
     sizes: dict[str, int] = {}
     for dim in evidence.dims:
         meaning = union.meaning[dim.name]
-        if len(meaning.names) != 1:
-            continue
-        (name,) = meaning.names
-        for size in range(0, 1 << 16):
-            if meaning.evaluate({name: size}) == provisional[dim.name] and _fits(union, {name: size}):
-                sizes[name] = size
-                break
+        size = _in_sizes(union, dim, provisional[dim.name])
+        if len(meaning.names) == 1 and size is not None:
+            (name,) = meaning.names
+            sizes[name] = size
     return sizes
 
 
@@ -233,23 +245,28 @@ def _found_range(evidence: Evidence, union: _Union, name: str) -> tuple[Range, F
         meaning = union.meaning[dim.name]
         if meaning.names == {name}:
             low = _in_sizes(union, dim, dim.range.minimum)
-            high = None if dim.range.maximum is None else _in_sizes(union, dim, dim.range.maximum)
+            high = None if dim.range.maximum is None else _in_sizes(union, dim, dim.range.maximum, most=True)
             return Range(low if low is not None else 0, high), dim
     return Range(0, None), None
 
 
-def _in_sizes(union: _Union, dim: FoundDim, value: int) -> int | None:
-    """The size of the named dim at which the found dim has ``value``."""
+def _in_sizes(union: _Union, dim: FoundDim, value: int, *, most: bool = False) -> int | None:
+    """The least size of the named dim at which the found dim has at least ``value``; the ``most`` with at most that."""
     meaning = union.meaning[dim.name]
-    if len(meaning.names) != 1:
+    if len(meaning.names) != 1 or meaning.name is not None:
         return value
     (name,) = meaning.names
-    if meaning.name is not None:
-        return value
-    for size in range(0, 1 << 16):
-        if meaning.evaluate({name: size}) == value and _fits(union, {name: size}):
+    last = None
+    for size in range(1 << 16):
+        if not _fits(union, {name: size}):
+            continue
+        here = meaning.evaluate({name: size})
+        if most and here > value:
+            break
+        if not most and here >= value:
             return size
-    return None
+        last = size
+    return last if most else None
 
 
 def _checked_range(name: str, declared: Range | None, found: Range, source: FoundDim | None) -> Range:

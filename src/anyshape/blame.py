@@ -14,7 +14,7 @@ __all__ = ["fault_of", "shrunk_failure"]
 
 
 def shrunk_failure(
-    verdict: Verdict, runtime: Runtime, reference: Reference, names: Sequence[str] | None = None
+    verdict: Verdict, runtime: Runtime, reference: Reference, names: Sequence[str | None] | None = None
 ) -> tuple[Shrunk, Row]:
     """The smallest sizes at which the model is wrong, and what happens there."""
     contract = reference.agreed.contract

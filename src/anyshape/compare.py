@@ -44,7 +44,7 @@ def compare(name: str, expected: torch.Tensor, exact: torch.Tensor | None, got: 
     finite = np.isfinite(wanted)
     if not finite.any():
         return Difference(0.0, 0.0)
-    error = float(np.abs(given - wanted)[finite].max())
+    error = float(np.abs(given[finite] - wanted[finite]).max())
     allowed = _allowed(expected, wanted, exact, finite)
     why = "" if error <= allowed else f"{name} is off by {error:.2g} ({allowed:.1g} allowed)"
     return Difference(error, allowed, why)
@@ -62,6 +62,7 @@ def _allowed(expected: torch.Tensor, wanted: Array, exact: torch.Tensor | None, 
     allowed = ROUNDINGS[expected.element_size()] * torch.finfo(expected.dtype).eps * scale
     if exact is not None and tuple(exact.shape) == tuple(expected.shape):
         truth = exact.detach().to(torch.float64).cpu().numpy()
-        own = np.abs(wanted - truth)[finite & np.isfinite(truth)]
+        both = finite & np.isfinite(truth)
+        own = np.abs(wanted[both] - truth[both])
         allowed += OWN_ERROR * float(own.max(initial=0.0))
     return allowed

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anyshape.dims import Expr, Mismatch, Range, Relation, bind, parse_expr, parse_range
-from anyshape.errors import FileError, InputError
+from anyshape.errors import FileError, InputError, ParseError
 
 __all__ = ["Contract", "Dim", "Tensor"]
 
@@ -171,20 +171,30 @@ class Contract:
             data = json.loads(text)
             version = data["format"]
         except (ValueError, KeyError, TypeError) as error:
-            raise FileError("the contract in the file can't be read", hint="Export the model again.") from error
+            raise _unreadable() from error
         if version != FORMAT:
-            raise FileError(f"the contract has format {version}, this anyshape reads format {FORMAT}")
-        return cls(
-            tuple(Dim(**{**item, "range": parse_range(item["range"])}) for item in data["dims"]),
-            tuple(_tensor_from_json(item) for item in data["inputs"]),
-            tuple(_tensor_from_json(item) for item in data["outputs"]),
-            tuple(Relation(parse_expr(left), op, parse_expr(right)) for left, op, right in data["relations"]),
-            tuple((path, value) for path, value in data["constants"]),
-            tuple(data["notes"]),
-            tuple(data["arguments"]),
-            data["input_structure"],
-            data["output_structure"],
-        )
+            raise FileError(
+                f"the contract has format {version}, this anyshape reads format {FORMAT}",
+                hint="Export the model again, or install the anyshape that exported it.",
+            )
+        try:
+            return cls(
+                tuple(Dim(**{**item, "range": parse_range(item["range"])}) for item in data["dims"]),
+                tuple(_tensor_from_json(item) for item in data["inputs"]),
+                tuple(_tensor_from_json(item) for item in data["outputs"]),
+                tuple(Relation(parse_expr(left), op, parse_expr(right)) for left, op, right in data["relations"]),
+                tuple((path, value) for path, value in data["constants"]),
+                tuple(data["notes"]),
+                tuple(data["arguments"]),
+                data["input_structure"],
+                data["output_structure"],
+            )
+        except (ValueError, KeyError, TypeError, ParseError) as error:
+            raise _unreadable() from error
+
+
+def _unreadable() -> FileError:
+    return FileError("the contract in the file can't be read", hint="Export the model again.")
 
 
 def _tensor_to_json(item: Tensor) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _from_axes(case: Case, dynamic_axes: Mapping[str, Any]) -> tuple[tuple[Size,
     if not listed:
         raise DeclarationError(
             "dynamic_axes names no input: " + ", ".join(map(str, dynamic_axes)),
-            hint="The inputs are: " + ", ".join(item.path for item in case.inputs) + ". Name them with input_names=[...].",
+            hint=f"The inputs are: {', '.join(item.path for item in case.inputs)}. Name them with input_names=[...].",
         )
     return tuple(tuple(sizes) for sizes in made)
 
@@ -181,8 +181,9 @@ def _specs(case: Case, args: Structure, kwargs: Structure, given: Any) -> Iterat
     """The specification of each tensor, in the order of the inputs."""
     roots = list(zip(case.argument_names, (*args.children, *kwargs.children), strict=True))
     if isinstance(given, Mapping):
+        named = _spread(given, case.argument_names)
         for name, structure in roots:
-            yield from _walk(structure, given.get(name), name)
+            yield from _walk(structure, named.get(name), name)
         return
     items = list(given)
     if len(items) == 1 and isinstance(items[0], (tuple, list)) and len(roots) > 1 and len(items[0]) == len(roots):
@@ -191,6 +192,23 @@ def _specs(case: Case, args: Structure, kwargs: Structure, given: Any) -> Iterat
         raise DeclarationError(f"dynamic_shapes has {len(items)} items, but there are {len(roots)} inputs")
     for (name, structure), spec in zip(roots, items + [None] * (len(roots) - len(items)), strict=True):
         yield from _walk(structure, spec, name)
+
+
+def _spread(given: Mapping[Any, Any], names: Sequence[str]) -> dict[Any, Any]:
+    """The specification of each argument: a forward(*tensors) has one tuple for ``tensors.0``, ``tensors.1``, …"""
+    made: dict[Any, Any] = {}
+    for key, spec in given.items():
+        items = [name for name in names if name.startswith(f"{key}.")]
+        if key in names:
+            made[key] = spec
+        elif items:
+            made.update(zip(items, spec, strict=False))
+        else:
+            raise DeclarationError(
+                f"dynamic_shapes has {key!r}, but there is no argument of that name",
+                hint=f"The arguments are: {', '.join(names)}.",
+            )
+    return made
 
 
 def _walk(structure: Structure, spec: Any, path: str) -> Iterator[Any]:
@@ -215,6 +233,8 @@ def _declared(item: Input, spec: Any, ranges: dict[str, Range]) -> tuple[Size, .
     sizes: list[Size] = [STATIC] * len(item.shape)
     if spec is None:
         return tuple(sizes)
+    if isinstance(spec, Sequence) and len(spec) == 1 and isinstance(spec[0], (Mapping, tuple, list)):
+        spec = spec[0]  # the one tensor of a forward(*tensors)
     pairs = list(spec.items() if isinstance(spec, Mapping) else enumerate(spec))
     if not isinstance(spec, Mapping) and len(pairs) != len(sizes):
         raise DeclarationError(f"{item.path} is declared with {len(pairs)} axes, but its example has {len(sizes)}")
@@ -238,7 +258,9 @@ def _torch_size(item: Input, axis: int, size: Any, ranges: dict[str, Range]) -> 
         return {"AUTO": FOUND, "DYNAMIC": FREE, "STATIC": STATIC}[hint]
     name = getattr(size, "__name__", None)
     if name is None:
-        raise DeclarationError(f"{item.path} axis {axis}: {size!r} is no size", hint="Use a name, a Dim, an int or None.")
+        raise DeclarationError(
+            f"{item.path} axis {axis}: {size!r} is no size", hint="Use a name, a Dim, an int or None."
+        )
     root = getattr(size, "root", size)
     low, high = getattr(root, "min", 0), getattr(root, "max", None)
     top = int(high) if isinstance(high, int) else None

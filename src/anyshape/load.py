@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from anyshape.artifact import contract_of, read_model
 from anyshape.contract import Contract
 from anyshape.errors import FileError, InputError
 from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
-from anyshape.tree import flatten, structure_from_json
+from anyshape.tree import Structure, flatten, structure_from_json
 
 __all__ = ["Loaded", "load"]
 
@@ -55,15 +56,11 @@ class Loaded:
         given.update(kwargs)
         tensors: list[torch.Tensor] = []
         for name, structure in zip(names, (*positional.children, *named.children), strict=True):
-            wanted = _count(structure)
             if name not in given:
-                if wanted:
+                if _count(structure):
                     raise InputError(f"{name} is missing", hint=f"The model takes: {', '.join(names)}.")
                 continue
-            leaves = [tensor for _, tensor in flatten(given[name], name)[0]]
-            if len(leaves) != wanted:
-                raise InputError(f"{name} holds {len(leaves)} tensors, not {wanted}")
-            tensors += leaves
+            tensors += _leaves(given[name], structure, name)
         return tensors
 
     def _check(self, tensors: list[torch.Tensor]) -> None:
@@ -77,7 +74,56 @@ class Loaded:
         return f"anyshape.load({self.path!r})\n{self.contract}"
 
 
-def _count(structure: Any) -> int:
+def _leaves(value: Any, wanted: Structure, path: str) -> list[torch.Tensor]:
+    """The tensors of an argument in the file's order, whatever order its dicts have; constants must be the file's."""
+    leaves, structure = flatten(value, path)
+    if len(leaves) != _count(wanted):
+        raise InputError(f"{path} holds {len(leaves)} tensors, not {_count(wanted)}")
+    ordered: list[torch.Tensor] = []
+    _match(structure, wanted, path, iter([tensor for _, tensor in leaves]), ordered)
+    return ordered
+
+
+def _match(
+    given: Structure, wanted: Structure, path: str, leaves: Iterator[torch.Tensor], ordered: list[torch.Tensor]
+) -> None:
+    if given.kind == "tensor":
+        if wanted.kind != "tensor":
+            raise InputError(f"{path} is a tensor, not {_described(wanted)}")
+        ordered.append(next(leaves))
+        return
+    if wanted.kind == "tensor" or len(given.children) != len(wanted.children):
+        raise InputError(f"{path} is {_described(given)}, not {_described(wanted)}")
+    if wanted.kind == "constant":
+        if given.kind != "constant" or given.to_json() != wanted.to_json():
+            raise InputError(
+                f"{path} is {_described(given)}, but the file was exported with {_described(wanted)}",
+                hint="Plain values are part of the file: export again with another one.",
+            )
+        return
+    made: dict[Any, list[torch.Tensor]] = {}
+    by_key = dict(zip(_keys(wanted), wanted.children, strict=True))
+    for key, child in zip(_keys(given), given.children, strict=True):
+        if key not in by_key:
+            raise InputError(f"{path} has {key}, not {' or '.join(by_key)}")
+        _match(child, by_key[key], f"{path}.{key}", leaves, made.setdefault(key, []))
+    for key in by_key:
+        ordered += made[key]
+
+
+def _keys(structure: Structure) -> list[str]:
+    """A container's keys as text; a registered class is matched by position, as its keys are not in the file."""
+    by_position = structure.kind in ("registered", "list", "tuple")
+    return [str(key) for key in (range(len(structure.children)) if by_position else structure.keys)]
+
+
+def _described(structure: Structure) -> str:
+    if structure.kind == "constant":
+        return repr(structure.value)
+    return f"a {structure.kind}" + (f" of {len(structure.children)}" if structure.children else "")
+
+
+def _count(structure: Structure) -> int:
     if structure.kind == "tensor":
         return 1
     return sum(_count(child) for child in structure.children)

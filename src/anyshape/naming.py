@@ -40,6 +40,7 @@ def name_dims(
     for name in names:
         places = _places(case, name, shapes)
         for candidate in _candidates(places, name in indexed, case):
+            candidate = candidate if candidate.isidentifier() else f"input_{candidate}"
             if candidate not in used:
                 made[name] = candidate
                 used.add(candidate)
@@ -62,15 +63,24 @@ def _candidates(places: list[Place], indexed: bool, case: Case) -> list[str]:
     kind = next((word for place in places if (word := _kind(place, indexed, case))), "")
     first = places[0]
     own = re.sub(r"\W+", "_", first.item.path)
-    last = own if "." not in first.item.path else re.sub(r"\W+", "_", ".".join(first.item.path.split(".")[-2:]))
-    short = first.item.path.rpartition(".")[2]
-    last = short if short.isidentifier() else last
+    own = own if own.isidentifier() else f"input_{own}"
+    parts = first.item.path.split(".")
+    # The shortest end of the path that can be a name: keys, or boxes_0, or past_0_1.
+    ends = ["_".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
+    last = next((end for end in ends if end.isidentifier()), own)
     whole = f"{own}_{first.axis}"
     if not kind:
         return [f"{last}_{first.axis}", whole, f"{whole}_size"]
     if first.unit > 1:
         kind = {"height": "h", "width": "w"}.get(kind, f"{kind}_blocks")
     return [kind, f"{last}_{kind}", f"{own}_{kind}", whole, f"{whole}_size"]
+
+
+def _last_word(path: str) -> str:
+    """The end of a path that can stand alone: ``ids`` of ``text.ids``, ``boxes_0`` of ``batch.boxes.0``."""
+    parts = re.sub(r"[^\w.]+", "_", path).split(".")
+    start = max((k for k, part in enumerate(parts) if part.isidentifier()), default=0)
+    return "_".join(parts[start:])
 
 
 def _kind(place: Place, indexed: bool, case: Case) -> str:

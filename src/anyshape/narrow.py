@@ -44,7 +44,7 @@ def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | 
     notes = [f"{name} = {size} is left out: PyTorch accepts it, the exported model does not" for name in sorted(names)]
     made = replace(contract, dims=dims, notes=(*contract.notes, *notes))
     relations = [Relation(Expr.of(size + 1), "<=", Expr.of(name)) for name in sorted(names)]
-    generic = {name: max(agreed.generic[name], size + 1) if name in names else agreed.generic[name] for name in agreed.generic}
+    generic = {name: max(here, size + 1) if name in names else here for name, here in agreed.generic.items()}
     return replace(agreed, contract=made, generic=generic), relations
 
 

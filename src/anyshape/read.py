@@ -114,7 +114,7 @@ class Case:
 
     def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
         """The tensors of another input set, which must have the structure of the example."""
-        leaves, structure = flatten((_as_args(args), dict(kwargs or {})))
+        leaves, _ = flatten((_as_args(args), dict(kwargs or {})))
         if len(leaves) != len(self.inputs):
             raise UsageError(
                 f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
@@ -253,9 +253,12 @@ def _renamed(paths: list[str], input_names: Sequence[str] | None) -> list[str]:
             f"input_names has {len(names)} names, but there are {len(paths)} tensor inputs: {', '.join(paths)}",
             hint="Give one name for each tensor, in the order of the inputs.",
         )
-    if len(set(names)) != len(names):
-        raise UsageError(f"input_names repeats a name: {', '.join(names)}")
-    return names + paths[len(names) :]
+    renamed = names + paths[len(names) :]
+    if len(set(renamed)) != len(renamed):
+        raise UsageError(
+            f"input_names repeats a name: {', '.join(renamed)}", hint="Give each input a name of its own."
+        )
+    return renamed
 
 
 def _saved_buffers(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

@@ -25,7 +25,8 @@ def elsewhere(program: Program, verdict: Verdict, reference: Reference) -> Agree
     broken = _broken(program.open_guards, verdict.failures)
     if not broken:
         return None
-    for sizes in sorted(_candidates(agreed, verdict), key=lambda sizes: _rank(sizes, broken)):
+    example = agreed.contract.example
+    for sizes in sorted(_candidates(agreed, verdict), key=lambda sizes: _rank(sizes, broken, example)):
         if _beyond(sizes, broken) == 0:
             return None
         if not isinstance(reference.at(sizes), Exception):
@@ -43,12 +44,13 @@ def _candidates(agreed: Agreed, verdict: Verdict) -> list[dict[str, int]]:
     return [*(row.sizes for row in verdict.rows), *choose(space, 120)]
 
 
-def _rank(sizes: Sizes, broken: Sequence[Guard]) -> tuple[int, int, int, int]:
-    """The most guards broken first; then no size of 0 or 1, no two alike, and small."""
+def _rank(sizes: Sizes, broken: Sequence[Guard], example: Sizes) -> tuple[int, int, int, int, int]:
+    """The most guards broken first; then no size of 0 or 1, none below the example's, no two alike, and small."""
     values = list(sizes.values())
     return (
         -_beyond(sizes, broken),
         sum(value < 2 for value in values),
+        sum(size < example[name] for name, size in sizes.items()),
         len(values) - len(set(values)),
         sum(values),
     )

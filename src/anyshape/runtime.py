@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
@@ -19,7 +21,6 @@ import onnxruntime
 import torch
 
 from anyshape.errors import FileError
-from anyshape.source import first_line
 
 __all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
 
@@ -50,7 +51,7 @@ class OnnxRuntime:
     the end of its process.
 
     >>> import onnx_ir as ir
-    >>> x = ir.Input("x", ir.Shape(["n"]), ir.TensorType(ir.DataType.FLOAT))
+    >>> x = ir.val("x", ir.DataType.FLOAT, ["n"])
     >>> node = ir.node("Neg", [x])
     >>> model = ir.Model(ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
     >>> OnnxRuntime.of_model(model).run({"x": np.ones(2, np.float32)})
@@ -59,17 +60,16 @@ class OnnxRuntime:
 
     name = "ONNX Runtime"
 
-    def __init__(self, model: str | bytes, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
+    def __init__(self, model: str | bytes) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise RuntimeFailure(first_line(error)) from error
+            raise RuntimeFailure(_told(error)) from error
         self.input_names = [item.name for item in self._session.get_inputs()]
         self.output_names = [item.name for item in self._session.get_outputs()]
         self._model = model
-        self._folder = folder
         self._worker: _Worker | None = None
 
     @classmethod
@@ -78,10 +78,16 @@ class OnnxRuntime:
         weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
         if weights < TWO_GIGABYTES * 0.9:
             return cls(ir.to_proto(model).SerializeToString())
-        folder = tempfile.TemporaryDirectory(prefix="anyshape-")
-        path = os.path.join(folder.name, "model.onnx")
-        ir.save(model, path, external_data="model.onnx.data")
-        return cls(path, folder)
+        folder = tempfile.mkdtemp(prefix="anyshape-")
+        path = os.path.join(folder, "model.onnx")
+        try:
+            ir.save(model, path, external_data="model.onnx.data")
+            made = cls(path)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        return made
 
     @classmethod
     def of_file(cls, path: str) -> OnnxRuntime:
@@ -98,7 +104,7 @@ class OnnxRuntime:
         try:
             return list(self._session.run(None, dict(feed)))
         except Exception as error:
-            raise RuntimeFailure(first_line(error)) from error
+            raise RuntimeFailure(_told(error)) from error
 
     def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:
         if self._worker is None or not self._worker.alive:
@@ -108,8 +114,9 @@ class OnnxRuntime:
     def _path(self) -> str:
         if isinstance(self._model, str):
             return self._model
-        self._folder = tempfile.TemporaryDirectory(prefix="anyshape-")
-        path = os.path.join(self._folder.name, "model.onnx")
+        folder = tempfile.mkdtemp(prefix="anyshape-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        path = os.path.join(folder, "model.onnx")
         with open(path, "wb") as out:
             out.write(self._model)
         self._model = path
@@ -155,7 +162,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            with contextlib.suppress(OSError):  # what was written to a dead process can't be flushed
+                pipe.close()
+
+
+def _told(error: Exception) -> str:
+    """A runtime's words in one line: what matters is often on its second."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

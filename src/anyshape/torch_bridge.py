@@ -68,7 +68,8 @@ def fake_mode() -> FakeTensorMode:
 
 def size_oblivious() -> contextlib.AbstractContextManager[Any]:
     """Trace without treating sizes 0 and 1 as special: torch.export has no public switch for it."""
-    return fx_config.patch(backed_size_oblivious=True)
+    made: contextlib.AbstractContextManager[Any] = fx_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return made
 
 
 @contextlib.contextmanager
@@ -102,7 +103,9 @@ def trace_guards(program: torch.export.ExportedProgram) -> list[TraceGuard]:
         if node.op == "placeholder" and isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
             environment = value.fake_mode.shape_env
             if environment is not None:
-                return [TraceGuard(sympy.sympify(g.expr), getattr(g.sloc.maybe_user_loc, "line", None)) for g in environment.guards]
+                guards = environment.guards
+                lines = [getattr(guard.sloc.maybe_user_loc, "line", None) for guard in guards]
+                return [TraceGuard(sympy.sympify(g.expr), line) for g, line in zip(guards, lines, strict=True)]
     return []
 
 

@@ -91,7 +91,7 @@ def _build_dataclass(node: Structure, parts: list[Any]) -> Any:
 
 
 def _build_namedtuple(node: Structure, parts: list[Any]) -> Any:
-    kind = node.type or namedtuple("Output", node.keys)  # type: ignore[misc]
+    kind = node.type or namedtuple("Output", node.keys)
     return kind(*parts)
 
 

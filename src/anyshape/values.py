@@ -3,7 +3,7 @@
 Each input gets a `Rule`, read off its example:
 
 constant      all values are the same                      → the same value
-mask          only zeros and ones                          → the example stretched to the new size; all ones: some masked
+mask          only zeros and ones                          → the example stretched; all ones: some ends masked
 progression   0, 1, 2, … along the last axis               → continued
 cells         integers                                     → resampled from the example, whole cells at a time
 stretched     where a model refuses what its rule makes    → the example stretched to the new size
@@ -66,7 +66,8 @@ def rules_of(case: Case) -> tuple[Rule, ...]:
 
 def _rule(path: str, examples: Sequence[torch.Tensor]) -> Rule:
     if examples[0].is_meta or sum(e.numel() for e in examples) == 0 or examples[0].is_complex():
-        return Rule("spread", -1, 1, (-1.0, -0.3, 0.0, 0.3, 1.0)) if examples[0].is_floating_point() else Rule("constant")
+        floats = examples[0].is_floating_point()
+        return Rule("spread", -1, 1, (-1.0, -0.3, 0.0, 0.3, 1.0)) if floats else Rule("constant")
     flat = torch.cat([e.detach().reshape(-1).cpu().to(torch.float64) for e in examples]).numpy()
     finite = flat[np.isfinite(flat)]
     if finite.size == 0:

@@ -99,7 +99,6 @@ class Reference:
     case: Case
     agreed: Agreed
     known: dict[tuple[tuple[str, int], ...], Any] = field(default_factory=dict)
-    seconds: float = 0.0  # of the last run
 
     def __post_init__(self) -> None:
         self._exact = _in_float64(self.case)
@@ -108,11 +107,16 @@ class Reference:
         """Inputs, outputs and the outputs in float64 at ``sizes``; PyTorch's exception where it refuses them."""
         key = tuple(sorted(sizes.items()))
         if key not in self.known:
-            start = time.monotonic()
             self.known[key] = self._run(sizes)
-            self.seconds = time.monotonic() - start
         found: tuple[list[torch.Tensor], Outputs, list[torch.Tensor] | None] | Exception = self.known[key]
         return found
+
+    def seconds_at(self, sizes: Sizes) -> float:
+        """How long a run takes at ``sizes``, warmed up."""
+        self.at(sizes)
+        start = time.monotonic()
+        self._run(sizes)
+        return time.monotonic() - start
 
     def output_shapes(self) -> Iterator[tuple[dict[str, int], list[tuple[int, ...]]]]:
         """The outputs' shapes at every size of the contract that PyTorch was run at."""
@@ -174,17 +178,22 @@ def check(runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[
     if isinstance(expected, Exception):
         return Row(at, "refused", why=f"{type(expected).__name__}: {expected}")
     tensors, outputs, exact = expected
-    inputs: Sequence[str | None] = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
+    inputs = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
     feed = {name: to_numpy(tensor) for name, tensor in zip(inputs, tensors, strict=True) if name}
     try:
         got = runtime.run(feed)
     except RuntimeFailure as failure:
         return Row(at, "fails", why=f"{runtime.name}: {failure}")
-    return _judged(at, reference.case, outputs, exact, got)
+    return _judged(at, reference.case, runtime.output_names, outputs, exact, got)
 
 
 def _judged(
-    at: dict[str, int], case: Case, outputs: Outputs, exact: list[torch.Tensor] | None, got: list[Any]
+    at: dict[str, int],
+    case: Case,
+    names: Sequence[str],
+    outputs: Outputs,
+    exact: list[torch.Tensor] | None,
+    got: list[Any],
 ) -> Row:
     if len(got) != len(outputs.tensors):
         return Row(at, "wrong", why=f"{len(got)} outputs, expected {len(outputs.tensors)}")
@@ -194,7 +203,7 @@ def _judged(
         why = f"the result holds a Python value that depends on the sizes: {moved[0]!r}, then {moved[1]!r}"
         return Row(at, "wrong", why=why)
     worst = Row(at, "right")
-    for number, (name, tensor, array) in enumerate(zip(outputs.paths, outputs.tensors, got, strict=True)):
+    for number, (name, tensor, array) in enumerate(zip(names, outputs.tensors, got, strict=True)):
         difference = compare(name, tensor, exact[number] if exact else None, array)
         if difference.why:
             return Row(at, "wrong", difference.error, difference.allowed, difference.why)
@@ -206,9 +215,9 @@ def _judged(
 def sizes_to_try(agreed: Agreed, guards: Sequence[Guard], seconds: float, count: int = COUNT) -> list[dict[str, int]]:
     """Sizes that tell most: every boundary, both sides of every open guard, primes, pairs, larger than the example."""
     contract = agreed.contract
-    growth = 4 if seconds < 0.01 else 2 if seconds < 0.1 else 1.5
+    growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
     largest = {
-        dim.name: max(int(dim.example * growth), agreed.generic[dim.name], 64 if seconds < 0.005 else 3)
+        dim.name: max(int(dim.example * growth), agreed.generic[dim.name], floor)
         for dim in contract.dims
         if dim.range.maximum is None or dim.range.maximum > 1024 or seconds > 0.05
     }
@@ -254,10 +263,10 @@ def verify(
     started = time.monotonic()
     agreed = reference.agreed
     example = agreed.contract.example if agreed.contract.allows(agreed.contract.example) else dict(agreed.generic)
-    reference.at(example)
+    seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
     rows: list[Row] = []
-    wanted = sizes_to_try(agreed, open_guards, reference.seconds, count)
+    wanted = sizes_to_try(agreed, open_guards, seconds, count)
     for number, sizes in enumerate(wanted):
         progress(f"{number + 1} of {len(wanted)} sizes")
         rows.append(check(runtime, reference, sizes, names))

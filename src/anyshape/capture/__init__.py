@@ -5,7 +5,6 @@ A rung may succeed and still be wrong at some size: verify is the judge of every
 
 from __future__ import annotations
 
-
 from anyshape.agree import Agreed
 from anyshape.capture.program import Guard, Program
 from anyshape.capture.symbolic import capture_symbolic

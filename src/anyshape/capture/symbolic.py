@@ -168,7 +168,9 @@ def _merged(
     return guard(sympy.Eq(got, stand_in), {**meaning, stand_in: wanted}, where, contract)
 
 
-def _output_shapes(exported: torch.export.ExportedProgram, meaning: Mapping[Any, Expr]) -> list[tuple[Expr | None, ...]]:
+def _output_shapes(
+    exported: torch.export.ExportedProgram, meaning: Mapping[Any, Expr]
+) -> list[tuple[Expr | None, ...]]:
     output = next(node for node in exported.graph.nodes if node.op == "output")
     wanted = set(exported.graph_signature.user_outputs)
     made: list[tuple[Expr | None, ...]] = []

@@ -19,7 +19,7 @@ __all__ = ["enforce"]
 
 IMPOSSIBLE = 1 << 40
 COMPARISONS = {"<=": "LessOrEqual", "<": "Less", "==": "Equal"}
-FUNCTIONS = {"floordiv": "Div", "mod": "Mod", "max": "Max", "min": "Min"}
+FUNCTIONS = {"%": "Mod", "max": "Max", "min": "Min"}
 
 
 def enforce(model: ir.Model, contract: Contract, relations: Sequence[Relation]) -> None:
@@ -80,6 +80,8 @@ class _Builder:
     def _atom(self, atom: str | Call) -> ir.Value:
         if isinstance(atom, Call):
             made = [self._size(argument) for argument in atom.arguments]
+            if atom.function == "//":  # ONNX's Div cuts towards zero, and its Mod rounds down as Python's
+                return self._add("Div", [self._add("Sub", [made[0], self._add("Mod", made)]), made[1]])
             return self._add(FUNCTIONS[atom.function], made)
         number, axis, rate, offset = self._place(atom)
         size = self._add("Gather", [self._shape(self.model.graph.inputs[number]), self._constant(axis)])

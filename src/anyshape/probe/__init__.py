@@ -9,7 +9,7 @@ from anyshape.dims import Expr, Range
 from anyshape.errors import SourceLine
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
-from anyshape.probe.relations import Direction, generic_point, leave_ones, relations
+from anyshape.probe.relations import Direction, generic_point, is_generic, leave_ones, relations
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
 from anyshape.values import Rule
@@ -58,19 +58,19 @@ def provisional_name(number: int) -> str:
     return f"_d{number}"
 
 
-def probe(case: Case, *, budget: float = 20.0) -> Evidence:
-    """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds."""
+def probe(case: Case, *, budget: float = 30.0) -> Evidence:
+    """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds of processor time."""
     oracle = Oracle(case, budget)
     first = leave_ones(oracle)
     directions = relations(oracle, first)
-    base = generic_point(oracle, first, directions)
+    base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)
     if base != first:
         again = relations(oracle, base)
         if _reaches(again, base, oracle.example) or not _reaches(directions, first, oracle.example):
             directions = again
         else:
             base = first
-    directions = _without_broadcasts(oracle, directions)
+    directions = _without_broadcasts(oracle, base, directions)
     found = limits(oracle, base, directions)
     return _evidence(oracle, base, directions, found)
 
@@ -85,13 +85,14 @@ def _reaches(directions: list[Direction], base: Point, example: Point) -> bool:
     return all(point[axis] == size for axis, size in example.items() if size != 1)
 
 
-def _without_broadcasts(oracle: Oracle, directions: list[Direction]) -> list[Direction]:
-    """Leave out directions that the example itself does not lie on: its 1 was meant to broadcast."""
+def _without_broadcasts(oracle: Oracle, base: Point, directions: list[Direction]) -> list[Direction]:
+    """Leave out directions of equal sizes that the example itself does not lie on: its 1 was meant to broadcast."""
     example = oracle.example
     kept = []
     for direction in directions:
         ones = [a for a in direction.rates if example[a] == 1]
-        if len({example[a] for a in direction.rates if direction.rates[a] == 1}) > 1 and ones:
+        alike = [a for a in direction.rates if direction.rates[a] == 1]
+        if ones and len({base[a] for a in alike}) == 1 < len({example[a] for a in alike}):
             rest = {a: rate for a, rate in direction.rates.items() if a not in ones}
             if direction.root in rest:
                 kept.append(replace(direction, rates=rest))

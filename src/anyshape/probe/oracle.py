@@ -67,7 +67,7 @@ class Oracle:
     bundles: tuple[tuple[int, ...], ...] = ()
     fake: bool = False
     runs: int = 0
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.process_time)
     known: dict[Any, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Oracle:
 
     @property
     def out_of_time(self) -> bool:
-        return time.monotonic() - self.started > self.budget
+        return time.process_time() - self.started > self.budget
 
     @property
     def example(self) -> dict[Axis, int]:

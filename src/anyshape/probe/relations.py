@@ -7,15 +7,15 @@ run come further, until it goes through; then leave out whatever is not needed.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from anyshape.probe.oracle import Axis, Oracle, Point
 
-__all__ = ["Direction", "generic_point", "leave_ones", "relations"]
-
-PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+__all__ = ["Direction", "generic_point", "is_generic", "leave_ones", "relations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,13 @@ def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, 
         alike,
         [a for a in alike if a[1] == axis[1] or a[0] == axis[0]],
     ):
-        moves = {a: by for a in {axis: None, **dict.fromkeys(group)}}
+        moves = dict.fromkeys({axis: None, **dict.fromkeys(group)}, by)
         if oracle.trial(_shifted(base, moves)).ok:
             return _fewest(oracle, base, axis, moves)
     for start in ({axis: by}, {a: by for a in alike if a[1] == axis[1]}):
-        moves = _climb(oracle, base, axis, start)
-        if moves is not None:
-            return _fewest(oracle, base, axis, moves)
+        climbed = _climb(oracle, base, axis, start)
+        if climbed is not None:
+            return _fewest(oracle, base, axis, climbed)
     return None
 
 
@@ -147,13 +147,22 @@ def _candidates(base: Point, axis: Axis, by: int, moves: Mapping[Axis, int]) -> 
         in_proportion = Fraction(by * base[other], max(base[axis], 1))
         if in_proportion.denominator == 1 and in_proportion not in (0, by):
             yield other, int(in_proportion)
+    for other in others:  # with an offset there is no proportion: 2*seq - 1 relative positions
+        yield from ((other, change) for change in (2 * by, by // 2))
 
 
 def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> dict[Axis, int]:
-    for other in list(moves):
+    """The moves without those that are not needed.
+
+    Where a mask spans past and present (past + seq), past moves along with seq only because the mask moved for both:
+    without it, the mask moves less.
+    """
+    for other in [a for a in moves if a != axis]:
+        if other not in moves:
+            continue
         fewer = {a: change for a, change in moves.items() if a != other}
-        if other != axis and oracle.trial(_shifted(base, fewer)).ok:
-            moves = fewer
+        less = [fewer | {a: change - moves[other]} for a, change in fewer.items() if change > moves[other]]
+        moves = next((tried for tried in (fewer, *less) if oracle.trial(_shifted(base, tried)).ok), moves)
     return moves
 
 
@@ -208,6 +217,14 @@ def _differences(oracle: Oracle, axis: Axis) -> Iterator[dict[Axis, Fraction]]:
             yield {a: Fraction(there[a] - here[a], change) for a in here if there[a] != here[a]}
 
 
+def is_generic(oracle: Oracle, point: Point, directions: list[Direction]) -> bool:
+    """Whether no size at this point can be taken for another, for a weight's, or for a 1."""
+    moving = {axis for direction in directions for axis in direction.rates}
+    roots = [point[direction.root] for direction in directions]
+    others = {size for axis, size in point.items() if axis not in moving} | oracle.case.weight_sizes() | {0, 1}
+    return len(set(roots)) == len(roots) and not {point[axis] for axis in moving} & others
+
+
 def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, int]:
     """A point where no two dims have one size and none has a weight's size: coincidences end here."""
     taken = set(oracle.case.weight_sizes()) | {base[a] for a in base if not any(a in d.rates for d in directions)}
@@ -224,9 +241,13 @@ def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> d
 
 
 def _targets(size: int, step: int) -> Iterator[int]:
-    """Sizes near ``size`` on its lattice, primes first where every size is allowed."""
+    """Sizes above ``size`` on its lattice, primes first where every size is allowed.
+
+    Above, not below: a smaller image may be down to a single row or column somewhere inside the model, and a trace
+    takes a 1 for a constant.
+    """
     if step == 1:
-        yield from (p for p in PRIMES if p >= max(3, size // 2) and p != size)
+        yield from itertools.islice(_primes(max(size + 1, 5)), 12)
     yield from (size + step * times for times in range(1, 12))
 
 
@@ -235,4 +256,8 @@ def _shifted(base: Point, moves: Mapping[Axis, int]) -> dict[Axis, int]:
 
 
 def _fresh_size(at_least: int, taken: set[int]) -> int:
-    return next((p for p in PRIMES if p >= at_least and p not in taken), at_least)
+    return next(prime for prime in _primes(at_least) if prime not in taken)
+
+
+def _primes(at_least: int) -> Iterator[int]:
+    return (n for n in itertools.count(at_least) if n > 1 and all(n % d for d in range(2, math.isqrt(n) + 1)))

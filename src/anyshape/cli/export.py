@@ -1,0 +1,98 @@
+"""``anyshape export``: a verified ONNX file from a model in a Python file."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anyshape.cli.options import (
+    Dims,
+    Inputs,
+    Json,
+    Shapes,
+    Verbose,
+    declared,
+    read_dims,
+    read_shapes,
+    target_of,
+)
+from anyshape.cli.screen import Screen, bytes_text, contract_json, screen
+
+if TYPE_CHECKING:
+    from anyshape.export import Export
+
+__all__ = ["export"]
+
+
+def export(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function that returns one.")
+    ],
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="The file to write: FILE.onnx if left out.")
+    ] = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+    make: Inputs = None,
+    opset: Annotated[int | None, typer.Option(help="The version of ONNX's operators.")] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Turn a PyTorch model into an ONNX file that is right at every size, or say which line prevents it."""
+    with screen(as_json, verbose) as out:
+        started = time.monotonic()
+        shapes, dims = read_shapes(shape), read_dims(dim)
+        path = output or _default_path(target)
+        from anyshape.artifact import check_writable
+
+        check_writable(path)
+        with out.stations() as progress:
+            progress.doing("read", target)
+            found = target_of(target, make)
+            import anyshape
+
+            made = anyshape.export(
+                found.model,
+                found.args,
+                path,
+                kwargs=found.kwargs,
+                shapes=declared(found, shapes),
+                dims=dims,
+                opset_version=opset,
+                progress=progress,
+            )
+        _tell(out, made, path, time.monotonic() - started)
+
+
+def _default_path(target: str) -> str:
+    from anyshape.target import split_target
+
+    file, _ = split_target(target)
+    return os.path.splitext(os.path.basename(file))[0] + ".onnx"
+
+
+def _tell(out: Screen, made: Export, path: str, seconds: float) -> None:
+    size = sum(os.path.getsize(each) for each in (path, path + ".data") if os.path.exists(each))
+    out.line(f"\n{made.contract}\n")
+    if made.contract.notes:
+        out.dim(made.contract.notes)
+        out.line()
+    if out.verbose:
+        out.dim([f"proved: {text}" for text in made.verdict.proved])
+        out.dim([f"sampled: {text}" for text in made.verdict.sampled])
+        out.dim([f"{station:<9} {spent:.2f} s" for station, spent in made.seconds.items()])
+        out.line()
+    out.line(f"{path}   {bytes_text(size)}   {seconds:.1f} s", "bold")
+    out.result(
+        {
+            "path": path,
+            "bytes": size,
+            "seconds": {**made.seconds, "total": seconds},
+            "rung": made.rung,
+            "contract": contract_json(made.contract),
+            "verdict": made.verdict.to_json(),
+        }
+    )

@@ -1,0 +1,158 @@
+"""What a person sees: calm lines on a terminal or in a pipe, one JSON object with --json, errors in a few lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from anyshape.errors import AnyshapeError, SourceLine
+
+if TYPE_CHECKING:
+    from anyshape.contract import Contract
+    from anyshape.progress import Progress
+
+__all__ = ["Screen", "bytes_text", "contract_json", "screen", "where_json"]
+
+WAITING = {
+    "read": "running the model at its example",
+    "probe": "trying sizes in PyTorch",
+    "agree": "naming the sizes",
+    "capture": "tracing the model",
+    "lower": "translating to ONNX",
+    "optimize": "making the graph smaller",
+    "verify": "comparing with PyTorch",
+}
+
+
+class Screen:
+    """Where a command writes: lines for a person, or one JSON object. Colours on a terminal only."""
+
+    def __init__(self, as_json: bool, verbose: bool) -> None:
+        self.as_json = as_json
+        self.verbose = verbose
+        self._out = sys.stdout  # the real one, also while a user's own prints are sent elsewhere
+        self._console = Console(file=self._out, highlight=False, quiet=as_json)
+        self._stations: dict[str, str] = {}
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """A line, or a block of lines, indented by two spaces."""
+        for each in text.split("\n"):
+            self._console.print(Text(f"  {each}" if each else "", style), soft_wrap=True)
+
+    def dim(self, texts: Sequence[str]) -> None:
+        """What may be passed over."""
+        for text in texts:
+            self.line(text, "dim")
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The JSON object of the command, if one is wanted."""
+        if self.as_json:
+            self._out.write(json.dumps(_plain(value), allow_nan=False) + "\n")
+            self._out.flush()
+
+    @contextlib.contextmanager
+    def stations(self, *, tell: bool = True) -> Iterator[Progress]:
+        """Progress by station: live on a terminal, and with ``tell`` the finished stations as lines at the end."""
+        from anyshape.progress import Progress
+
+        spinner = Spinner("dots", style="dim")
+        live = Live(console=self._console, transient=True, refresh_per_second=8)
+
+        def doing(station: str, text: str) -> None:
+            spinner.update(text=Text(f"{station:<9} {text or WAITING.get(station, '')}".rstrip(), "dim"))
+            live.update(Group(*self._station_lines(), spinner))
+
+        def done(station: str, text: str) -> None:
+            self._stations.pop(station, None)  # a station that is repeated on another rung is told once
+            self._stations[station] = text
+
+        shown = live if self._console.is_terminal and not self.as_json else contextlib.nullcontext()
+        try:
+            with shown:
+                yield Progress(doing=doing, done=done)
+        finally:
+            for text in self._station_lines() if tell else ():
+                self._console.print(text, soft_wrap=True)
+
+    def _station_lines(self) -> list[Text]:
+        return [
+            Text.assemble("  ", (f"{name:<9}", "bold"), f" {text}") for name, text in self._stations.items()
+        ]
+
+    def fail(self, kind: str, message: str, error: BaseException) -> None:
+        """An error: its text on stderr, or as the one JSON object; the traceback with -v."""
+        if self.as_json:
+            told: dict[str, Any] = {"kind": kind, "message": message, "where": None}
+            if isinstance(error, AnyshapeError):
+                told.update(message=error.what, where=where_json(error.where), hint=error.hint)
+            self.result({"error": told})
+        else:
+            Console(stderr=True, highlight=False).print(Text(message), soft_wrap=True)
+        if self.verbose:
+            traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def screen(as_json: bool, verbose: bool) -> Iterator[Screen]:
+    """A screen for one command; what goes wrong inside becomes a message and an exit code."""
+    made = Screen(as_json, verbose)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # a model that prints must not get among our own lines
+            yield made
+    except AnyshapeError as error:
+        made.fail(type(error).__name__, str(error), error)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt as error:
+        made.fail("Interrupted", "interrupted: nothing was written", error)
+        raise typer.Exit(130) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        hint = "" if verbose else "; please report it with what -v prints"
+        made.fail("Unexpected", f"unexpected: {type(error).__name__}: {first}{hint}", error)
+        raise typer.Exit(1) from None
+
+
+def where_json(where: SourceLine | None) -> dict[str, Any] | None:
+    return None if where is None else {"file": where.file, "line": where.line, "text": where.text}
+
+
+def contract_json(contract: Contract) -> Any:
+    return json.loads(contract.to_json())
+
+
+def bytes_text(count: int) -> str:
+    """``17.6 MB``
+
+    >>> bytes_text(512), bytes_text(17_600_000)
+    ('512 bytes', '17.6 MB')
+    """
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
