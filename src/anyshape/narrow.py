@@ -30,7 +30,7 @@ def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | 
     able = {
         dim.name
         for dim in contract.dims
-        if dim.range.minimum == size and dim.name not in agreed.explicit and dim.range.maximum != size
+        if dim.range.minimum == size and dim.range.maximum != size and _may_lose(agreed, dim, size)
     }
     names: set[str] = set()
     # A failure with one dim at this size tells which dim it is: those first.
@@ -46,6 +46,11 @@ def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | 
     relations = [Relation(Expr.of(size + 1), "<=", Expr.of(name)) for name in sorted(names)]
     generic = {name: max(here, size + 1) if name in names else here for name, here in agreed.generic.items()}
     return replace(agreed, contract=made, generic=generic), relations
+
+
+def _may_lose(agreed: Agreed, dim: Dim, size: int) -> bool:
+    """0 may go unless the user's own range holds it; 1 only where the user did not declare the dim at all."""
+    return dim.name not in agreed.explicit and (size == 0 or dim.origin != "declared")
 
 
 def _at(row: Row, size: int, able: set[str]) -> list[str]:

@@ -282,7 +282,11 @@ def _statements(guards: Sequence[Guard], rows: Sequence[Row]) -> tuple[tuple[str
     proved: list[str] = []
     if not open_guards:
         proved.append(f"the captured graph holds at every size of the contract ({len(guards)} guards)")
-    sampled = [str(item) + (f" ({item.where.file}:{item.where.line})" if item.where else "") for item in open_guards]
+    sampled = [f"right on both sides of {item}{_at_line(item)}" for item in open_guards]
     tried = sum(row.outcome != "refused" for row in rows)
     sampled.append(f"the outputs agree with PyTorch at {tried} sizes")
     return tuple(proved), tuple(sampled)
+
+
+def _at_line(item: Guard) -> str:
+    return f" ({item.where.file}:{item.where.line})" if item.where else ""

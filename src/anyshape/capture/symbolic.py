@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,6 +69,8 @@ def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedPro
     try:
         with (
             torch_bridge.quiet(),
+            contextlib.redirect_stdout(io.StringIO()),  # torch prints the graph of a trace that it gives up
+            contextlib.redirect_stderr(io.StringIO()),
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),

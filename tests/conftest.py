@@ -1,0 +1,179 @@
+"""What several test files share: exports that are made once, and short ways to run the first stations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+import torch
+from torch import Tensor, nn
+
+import anyshape
+from anyshape.agree import Agreed, agree
+from anyshape.capture import RUNGS, Program, capture
+from anyshape.contract import Contract
+from anyshape.contract import Tensor as TensorOf
+from anyshape.declare import declare
+from anyshape.lower import lower
+from anyshape.probe import probe
+from anyshape.read import Case, evaluation_mode, read
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random numbers in every test, whichever ran before it."""
+    torch.manual_seed(0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A case after the first stations, with its contract in short."""
+
+    case: Case
+    agreed: Agreed
+
+    @property
+    def contract(self) -> Contract:
+        return self.agreed.contract
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Each input's shape as the contract writes it, without the brackets."""
+        return {item.name: item.shape_text()[1:-1] for item in self.contract.inputs}
+
+    @property
+    def ranges(self) -> dict[str, str]:
+        return {dim.name: dim.range.text() for dim in self.contract.dims}
+
+
+@pytest.fixture(scope="session")
+def found() -> Callable[..., Found]:
+    """``found(model, args, kwargs, **declared)``: read, probe, declare, agree."""
+
+    def first_stations(
+        model: nn.Module, args: Any = (), kwargs: Mapping[str, Any] | None = None, **declared: Any
+    ) -> Found:
+        torch.manual_seed(0)
+        with evaluation_mode(model):
+            case = read(
+                model,
+                args,
+                kwargs,
+                input_names=declared.pop("input_names", None),
+                examples=declared.pop("examples", ()),
+            )
+            return Found(case, agree(case, declare(case, **declared), probe(case)))
+
+    return first_stations
+
+
+@pytest.fixture(scope="session")
+def line_in() -> Callable[[str, str], int]:
+    """``line_in(__file__, text)``: the number of the first line of a file that holds a text."""
+
+    def number_of_line(file: str, text: str) -> int:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        return next(number for number, line in enumerate(lines, 1) if text in line)
+
+    return number_of_line
+
+
+class TwoInputs(nn.Module):
+    """Tokens and a mask of one length, with a table of 128 positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 12), nn.Embedding(128, 12)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        places = self.places(torch.arange(tokens.shape[1]))
+        return (self.words(tokens) + places) * mask.unsqueeze(-1)
+
+
+class Nested(nn.Module):
+    """A dict of inputs that comes back as another structure."""
+
+    def forward(
+        self, batch: dict[str, Any], scale: float = 1.0, *, bias: Tensor | None = None
+    ) -> dict[str, Any]:
+        text, boxes = batch["text"], batch["boxes"]
+        total = text * scale if bias is None else text * scale + bias
+        return {
+            "text": (total, text.sum(-1)),
+            "boxes": [box + 1 for box in boxes],
+            "kind": "nested",
+            "none": None,
+        }
+
+
+def tokens_and_mask(batch: int = 2, seq: int = 6) -> tuple[Tensor, Tensor]:
+    mask = torch.ones(batch, seq, dtype=torch.bool)
+    mask[:, -2:] = False
+    return torch.randint(0, 50, (batch, seq)), mask
+
+
+def nested_inputs(batch: int = 2, seq: int = 5, boxes: int = 3) -> dict[str, Any]:
+    return {"text": torch.randn(batch, seq), "boxes": [torch.randn(boxes, 4), torch.randn(boxes, 4)]}
+
+
+@pytest.fixture(scope="session")
+def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The text model exported with nothing declared: model, export and path."""
+    torch.manual_seed(0)
+    model, path = TwoInputs(), tmp_path_factory.mktemp("two_inputs") / "model.onnx"
+    made = anyshape.export(model, tokens_and_mask(), path)
+    return SimpleNamespace(model=model, export=made, path=path, inputs=tokens_and_mask)
+
+
+@pytest.fixture(scope="session")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The model with nested inputs and outputs, exported with nothing declared."""
+    torch.manual_seed(0)
+    model, path = Nested(), tmp_path_factory.mktemp("nested") / "model.onnx"
+    made = anyshape.export(model, (nested_inputs(),), path, kwargs={"scale": 2.0, "bias": torch.randn(2, 5)})
+    return SimpleNamespace(model=model, export=made, path=path, inputs=nested_inputs)
+
+
+@pytest.fixture(scope="session")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The smallest export."""
+    torch.manual_seed(0)
+    model, path = nn.Linear(10, 5), tmp_path_factory.mktemp("linear") / "model.onnx"
+    made = anyshape.export(model, torch.randn(3, 10), path)
+    return SimpleNamespace(model=model, export=made, path=Path(path))
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A case after capture and lower, with the contract's outputs filled in."""
+
+    case: Case
+    agreed: Agreed
+    program: Program
+    contract: Contract
+    model: ir.Model
+
+
+@pytest.fixture(scope="session")
+def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
+    """``lowered(model, args, **declared)``: the stations up to lower, on the first rung."""
+
+    def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
+        first = found(model, *args, **declared)
+        with evaluation_mode(model):
+            program = capture(first.case, first.agreed, RUNGS[0])
+        outputs = tuple(
+            TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
+            for path, tensor, shape in zip(
+                first.case.outputs.paths, first.case.outputs.tensors, program.outputs, strict=True
+            )
+        )
+        contract = replace(first.contract, outputs=outputs)
+        return Lowered(first.case, first.agreed, program, contract, lower(program, contract, opset=opset))
+
+    return up_to_lower

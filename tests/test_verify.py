@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from anyshape.runtime import RuntimeFailure
+from anyshape.verify import Reference, Row, Verdict, check, sizes_to_try, verify
+
+Found = Callable[..., Any]
+
+
+class Pretend:
+    """A runtime that computes with a function of arrays."""
+
+    name = "Pretend"
+    input_names = ("x",)
+    output_names = ("y",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.fed: list[Mapping[str, Any]] = []
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        self.fed.append(feed)
+        result = self.function(*feed.values())
+        return list(result) if isinstance(result, tuple) else [result]
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class Picky(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] == 7:
+            raise ValueError("not seven")
+        return x * 2
+
+
+class Counts(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        return {"y": x * 2, "count": x.shape[0]}
+
+
+@pytest.fixture(scope="module")
+def doubles(found: Found) -> Reference:
+    first = found(Doubles(), (torch.randn(3, 5),), shapes={"x": "batch, n"}, dims={"batch": "1..40"})
+    return Reference(first.case, first.agreed)
+
+
+def test_a_right_model_is_right_at_many_sizes(doubles: Reference) -> None:
+    verdict = verify(Pretend(lambda x: x * 2), doubles)
+    assert verdict.right and verdict.failures == ()
+    assert len(verdict.tried) >= 30
+    assert str(verdict).startswith(f"{len(verdict.tried)} sizes on Pretend, worst error ")
+
+
+def test_boundaries_zero_one_and_larger_sizes_are_among_them(doubles: Reference) -> None:
+    sizes = verify(Pretend(lambda x: x * 2), doubles).sizes
+    assert {"batch": 3, "n": 5} in sizes
+    assert {1, 40} <= {point["batch"] for point in sizes}
+    assert {0, 1} <= {point["n"] for point in sizes}
+    assert max(point["n"] for point in sizes) > 5 and all(1 <= point["batch"] <= 40 for point in sizes)
+
+
+def test_values_are_not_all_alike(doubles: Reference) -> None:
+    runtime = Pretend(lambda x: x * 2)
+    verify(runtime, doubles)
+    assert all(np.unique(feed["x"]).size > 1 for feed in runtime.fed if feed["x"].size > 3)
+
+
+def test_a_model_that_is_wrong_beyond_a_size(doubles: Reference) -> None:
+    verdict = verify(Pretend(lambda x: x * 2 + (x.shape[1] > 8)), doubles)
+    assert not verdict.right and all(row.sizes["n"] > 8 for row in verdict.failures)
+    assert len(verdict.failures) == 3  # enough to know
+    bad = verdict.failures[0]
+    assert str(verdict) == f"wrong at {bad.sizes}: {bad.why}"
+    assert "output is off by" in bad.why
+
+
+def test_a_baked_shape_is_wrong(doubles: Reference) -> None:
+    row = check(Pretend(lambda x: np.ones((3, 5), np.float32)), doubles, {"batch": 2, "n": 4})
+    assert (row.outcome, row.why) == ("wrong", "output has shape [3, 5], expected [2, 4]")
+
+
+def test_a_runtime_that_refuses_fails(doubles: Reference) -> None:
+    def refuse(x: Any) -> Any:
+        raise RuntimeFailure("Reshape: no")
+
+    row = check(Pretend(refuse), doubles, {"batch": 2, "n": 4})
+    assert (row.outcome, row.why) == ("fails", "Pretend: Reshape: no")
+
+
+def test_another_number_of_outputs_is_wrong(doubles: Reference) -> None:
+    row = check(Pretend(lambda x: (x * 2, x)), doubles, {"batch": 2, "n": 4})
+    assert (row.outcome, row.why) == ("wrong", "2 outputs, expected 1")
+
+
+def test_sizes_that_pytorch_refuses_say_nothing(found: Found) -> None:
+    first = found(Picky(), (torch.randn(3, 5),), shapes={"x": "batch, n"}, dims={"n": "6..8"})
+    reference = Reference(first.case, first.agreed)
+    row = check(Pretend(lambda x: x), reference, {"batch": 2, "n": 7})
+    assert (row.outcome, row.why) == ("refused", "ValueError: not seven")
+    verdict = verify(Pretend(lambda x: x * 2), reference)
+    assert verdict.right and 7 not in {point["n"] for point in verdict.sizes}
+
+
+def test_nothing_tried_is_not_right() -> None:
+    assert not Verdict("Pretend", ()).right
+    assert not Verdict("Pretend", (Row({"n": 7}, "refused"),)).right
+
+
+def test_a_python_value_that_depends_on_sizes_is_wrong(found: Found) -> None:
+    first = found(Counts(), (torch.randn(3, 5),))
+    reference = Reference(first.case, first.agreed)
+    sizes = {dim.name: 4 for dim in first.contract.dims}
+    row = check(Pretend(lambda x: x * 2), reference, sizes)
+    assert row.outcome == "wrong"
+    assert row.why == "the result holds a Python value that depends on the sizes: 3, then 4"
+
+
+def test_other_input_names_and_one_that_was_dropped(found: Found) -> None:
+    class First(nn.Module):
+        def forward(self, x: Tensor, unused: Tensor) -> Tensor:
+            return x * 2
+
+    first = found(First(), (torch.randn(3), torch.randn(2)), shapes={"x": "n", "unused": "m"})
+    runtime = Pretend(lambda x: x * 2)
+    row = check(runtime, Reference(first.case, first.agreed), {"n": 4, "m": 3}, ["renamed", None])  # type: ignore[list-item]
+    assert row.outcome == "right" and list(runtime.fed[0]) == ["renamed"]
+
+
+def test_the_users_own_inputs_are_used(found: Found) -> None:
+    import dataclasses
+
+    first = found(Doubles(), (torch.randn(3, 5),), shapes={"x": "batch, n"})
+    made = dataclasses.replace(
+        first.case, make_inputs=lambda sizes: ((torch.full((sizes["batch"], sizes["n"]), 7.0),), {})
+    )
+    runtime = Pretend(lambda x: x * 2)
+    assert verify(runtime, Reference(made, first.agreed), count=5).right
+    assert all((feed["x"] == 7).all() for feed in runtime.fed)
+
+
+def test_the_tolerance_follows_the_models_own_error(found: Found) -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(5, 5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ self.weight).exp().sum(-1)
+
+    first = found(Deep(), (torch.randn(3, 5),))
+    reference = Reference(first.case, first.agreed)
+    found_at = reference.at({"batch": 4})
+    assert not isinstance(found_at, Exception)
+    _, outputs, exact = found_at
+    assert exact is not None and exact[0].dtype == torch.float64
+    near = outputs.tensors[0].numpy() * (1 + 1e-6)
+    far = outputs.tensors[0].numpy() * (1 + 1e-3)
+    assert check(Pretend(lambda x: near), reference, {"batch": 4}).outcome == "right"
+    assert check(Pretend(lambda x: far), reference, {"batch": 4}).outcome == "wrong"
+
+
+def test_a_model_that_insists_on_float32_is_still_verified(found: Found) -> None:
+    class Insists(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.dtype == torch.float32
+            return x * 2
+
+    first = found(Insists(), (torch.randn(3, 5),))
+    assert verify(Pretend(lambda x: x * 2), Reference(first.case, first.agreed), count=6).right
+
+
+def test_the_example_is_used_as_it_is(doubles: Reference) -> None:
+    (tensor,) = doubles.tensors({"batch": 3, "n": 5})
+    assert torch.equal(tensor, doubles.case.inputs[0].example)
+
+
+def test_json(doubles: Reference) -> None:
+    verdict = verify(Pretend(lambda x: x * 2), doubles, count=5)
+    data = json.loads(json.dumps(verdict.to_json()))
+    assert data["right"] is True and data["runtime"] == "Pretend"
+    assert [row["sizes"] for row in data["rows"]] == [row.sizes for row in verdict.rows]
+    assert data["sampled"] == [f"the outputs agree with PyTorch at {len(verdict.tried)} sizes"]
+
+
+class Branch(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] > 37:  # far from the example
+            return x * 3
+        return x * 2
+
+
+@pytest.fixture(scope="module")
+def branch(lowered: Callable[..., Any]) -> Any:
+    return lowered(Branch(), (torch.randn(3, 5),), shapes={"x": "batch, n"})
+
+
+def test_both_sides_of_an_open_guard_are_tried(branch: Any) -> None:
+    tried = {sizes["n"] for sizes in sizes_to_try(branch.agreed, branch.program.open_guards, 0.0)}
+    assert {37, 38} <= tried
+
+
+def test_an_open_guard_is_said_to_be_sampled_with_its_line(
+    branch: Any, line_in: Callable[[str, str], int]
+) -> None:
+    verdict = verify(
+        Pretend(lambda x: x * (3 if x.shape[1] > 37 else 2)),
+        Reference(branch.case, branch.agreed),
+        branch.program.guards,
+    )
+    assert verdict.right and verdict.proved == ()
+    line = line_in(__file__, "# far from the example")
+    assert any("n" in text and f"test_verify.py:{line}" in text for text in verdict.sampled)
+
+
+def test_what_is_proved_is_said(lowered: Callable[..., Any]) -> None:
+    class Needs(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1] < 2:
+                return x
+            return x * 2
+
+    made = lowered(Needs(), (torch.randn(3, 5),), shapes={"x": "batch, n"}, dims={"n": ">=2", "batch": ">=1"})
+    verdict = verify(
+        Pretend(lambda x: x * 2), Reference(made.case, made.agreed), made.program.guards, count=5
+    )
+    assert len(verdict.proved) == 1 and "holds at every size of the contract" in verdict.proved[0]
+
+
+def test_progress_is_told(doubles: Reference) -> None:
+    told: list[str] = []
+    verify(Pretend(lambda x: x * 2), doubles, count=4, progress=told.append)
+    assert told[0].startswith("1 of ") and told[0].endswith(" sizes")
+
+
+def test_no_time_still_tries_a_few(doubles: Reference) -> None:
+    assert 8 <= len(verify(Pretend(lambda x: x * 2), doubles, budget=0.0).rows) < 30
