@@ -132,7 +132,9 @@ def test_a_declared_expression_has_the_range_that_it_leaves(text: Any, found: Fo
 
 
 def test_an_example_that_its_declaration_excludes(found: Found) -> None:
-    error = refusal(DeclarationError, lambda: found(nn.Linear(4, 4), torch.randn(5, 4), shapes={"input": "2*pairs, 4"}))
+    error = refusal(
+        DeclarationError, lambda: found(nn.Linear(4, 4), torch.randn(5, 4), shapes={"input": "2*pairs, 4"})
+    )
     assert "the example does not fit what is declared" in str(error)
     assert "input axis 0 is 5, not 2*pairs" in str(error)
 
@@ -299,7 +301,9 @@ def test_a_range_that_starts_too_low(found: Found) -> None:
 
 def test_no_size_is_left_above(text: Any) -> None:
     error = refusal(ContractFault, lambda: text(shapes={"tokens": "batch, seq"}, dims={"seq": "200..300"}))
-    assert "no size satisfies the contract: seq is declared 200..300, but PyTorch accepts only 0..128" in str(error)
+    assert "no size satisfies the contract: seq is declared 200..300, but PyTorch accepts only 0..128" in str(
+        error
+    )
     assert error.where is not None
 
 

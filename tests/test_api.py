@@ -121,7 +121,9 @@ def test_dims_are_pure_python() -> None:
 
 
 def test_torchs_private_parts_are_touched_at_one_place() -> None:
-    private = re.compile(r"torch\._(?!_)\w+|torch\.utils\._\w+|from torch\.utils import _|torch\.fx\.experimental")
+    private = re.compile(
+        r"torch\._(?!_)\w+|torch\.utils\._\w+|from torch\.utils import _|torch\.fx\.experimental"
+    )
     # torch.nn's layers call torch._VF, which is what has to be replaced; an operator's type has no public name.
     allowed = {"torch_bridge.py": re.compile(""), "recurrent.py": re.compile(r"torch\._(VF|ops)")}
     for path in FILES:
@@ -156,7 +158,9 @@ def test_the_exceptions_are_one_tree() -> None:
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert issubclass(kind, anyshape.AnyshapeError), name
             assert name in (errors.__doc__ or ""), f"{name} is not drawn in the docstring"
-            assert kind.exit_code == (1 if issubclass(kind, errors.Fault) or kind is errors.AnyshapeError else 2)
+            assert kind.exit_code == (
+                1 if issubclass(kind, errors.Fault) or kind is errors.AnyshapeError else 2
+            )
 
 
 def test_export_takes_torchs_arguments() -> None:

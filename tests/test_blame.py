@@ -44,7 +44,9 @@ class Fake:
 
 @pytest.fixture(scope="module")
 def reference(found: Callable[..., Any]) -> Reference:
-    made = found(Doubled(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"batch": ">=1", "seq": ">=1"})
+    made = found(
+        Doubled(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"batch": ">=1", "seq": ">=1"}
+    )
     return Reference(made.case, made.agreed)
 
 
@@ -52,14 +54,20 @@ def shrunk(reference: Reference, runtime: Fake) -> str:
     return str(shrunk_failure(verify(runtime, reference), runtime, reference)[0])
 
 
-def size_guard(contract: Contract, condition: Callable[[Any], Any], name: str, where: SourceLine | None) -> Guard:
+def size_guard(
+    contract: Contract, condition: Callable[[Any], Any], name: str, where: SourceLine | None
+) -> Guard:
     symbol = sympy.Symbol("s0", integer=True)
     return guard(condition(symbol), {symbol: Expr.of(name)}, where, contract)
 
 
 def test_the_smallest_failing_size_is_found(reference: Reference) -> None:
-    assert shrunk(reference, Fake(lambda b, s: s > 8)) == "seq = 9 (batch does not matter; right where seq ≤ 8)"
-    assert shrunk(reference, Fake(lambda b, s: b == 1)) == "batch = 1 (seq does not matter; right at batch = 2)"
+    assert (
+        shrunk(reference, Fake(lambda b, s: s > 8)) == "seq = 9 (batch does not matter; right where seq ≤ 8)"
+    )
+    assert (
+        shrunk(reference, Fake(lambda b, s: b == 1)) == "batch = 1 (seq does not matter; right at batch = 2)"
+    )
     assert shrunk(reference, Fake(lambda b, s: b == s)) == "batch = 1, seq = 1"
 
 
@@ -72,7 +80,9 @@ def test_what_happens_at_the_smallest_is_told(reference: Reference) -> None:
 
 
 def test_it_stays_within_the_contract(found: Callable[..., Any]) -> None:
-    made = found(Doubled(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"batch": "2..9", "seq": "4..64"})
+    made = found(
+        Doubled(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"batch": "2..9", "seq": "4..64"}
+    )
     inside = Reference(made.case, made.agreed)
     runtime = Fake(lambda b, s: True)
     assert shrunk_failure(verify(runtime, inside), runtime, inside)[0].sizes == {"batch": 2, "seq": 4}
@@ -94,7 +104,10 @@ def test_the_fault_names_size_output_line_and_dim(reference: Reference) -> None:
 def test_a_guard_with_a_line_is_told_before_one_without(reference: Reference) -> None:
     contract, runtime = reference.agreed.contract, Fake(lambda b, s: s > 8)
     line = SourceLine("net.py", 41)
-    guards = [size_guard(contract, lambda s: s <= 8, "seq", None), size_guard(contract, lambda s: s < 9, "seq", line)]
+    guards = [
+        size_guard(contract, lambda s: s <= 8, "seq", None),
+        size_guard(contract, lambda s: s < 9, "seq", line),
+    ]
     assert fault_of(verify(runtime, reference, guards), runtime, reference, guards).where == line
 
 

@@ -60,7 +60,9 @@ def test_integers_and_booleans_must_be_equal() -> None:
         ([1.0], [np.nan], False),
     ],
 )
-def test_nan_and_infinity_must_be_in_the_same_places(expected: list[float], got: list[float], same: bool) -> None:
+def test_nan_and_infinity_must_be_in_the_same_places(
+    expected: list[float], got: list[float], same: bool
+) -> None:
     why = compare("y", torch.tensor(expected), None, np.array(got, np.float32)).why
     assert (why == "") == same
     if not same:

@@ -38,7 +38,10 @@ def nested() -> Case:
 
 
 def words(declaration: Declaration) -> list[list[str]]:
-    return [[size.text if not isinstance(size, Expr) else str(size) for size in sizes] for sizes in declaration.sizes]
+    return [
+        [size.text if not isinstance(size, Expr) else str(size) for size in sizes]
+        for sizes in declaration.sizes
+    ]
 
 
 def refusal(case: Case, kind: type[Exception] = DeclarationError, **declared: Any) -> str:
@@ -161,7 +164,10 @@ def test_dynamic_axes_as_dicts_and_lists(text: Case) -> None:
 
 
 def test_dynamic_axes_count_from_the_end_too(text: Case) -> None:
-    assert words(declare(text, dynamic_axes={"tokens": {-1: "seq"}})) == [["not listed", "seq"], ["not listed"] * 2]
+    assert words(declare(text, dynamic_axes={"tokens": {-1: "seq"}})) == [
+        ["not listed", "seq"],
+        ["not listed"] * 2,
+    ]
 
 
 def test_a_label_that_is_no_name_is_a_dynamic_axis(text: Case) -> None:
@@ -251,7 +257,10 @@ def test_one_variable_argument_in_one_more_tuple() -> None:
 
 def test_keyword_arguments_by_name() -> None:
     case = case_of(lambda x, **more: x, torch.randn(2, 3), y=torch.randn(2, 3))
-    assert words(declare(case, dynamic_shapes={"x": None, "y": {0: "n"}})) == [["static"] * 2, ["n", "static"]]
+    assert words(declare(case, dynamic_shapes={"x": None, "y": {0: "n"}})) == [
+        ["static"] * 2,
+        ["n", "static"],
+    ]
 
 
 def test_a_name_that_is_no_input_is_refused(text: Case) -> None:
@@ -268,7 +277,9 @@ def test_another_structure_than_the_inputs(nested: Case) -> None:
 
 
 def test_a_sequence_of_the_wrong_length(text: Case) -> None:
-    assert "tokens is declared with 1 axes, but its example has 2" in refusal(text, dynamic_shapes=(("batch",), None))
+    assert "tokens is declared with 1 axes, but its example has 2" in refusal(
+        text, dynamic_shapes=(("batch",), None)
+    )
 
 
 def test_an_axis_that_is_not_there(text: Case) -> None:

@@ -31,7 +31,7 @@ def test_typical_first_then_boundaries_then_the_rest() -> None:
         assert {"batch": 2, "seq": seq} in first
     assert {"batch": 1, "seq": 16} in first
     assert {"batch": 1, "seq": 1} in rows
-    assert any(row["batch"] > 8 and row["seq"] > 64 or row["seq"] == 64 for row in rows)
+    assert any((row["batch"] > 8 and row["seq"] > 64) or row["seq"] == 64 for row in rows)
     assert any(row["seq"] % 8 == 1 for row in rows) and any(row["seq"] % 8 == 7 for row in rows)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import anyshape
-from anyshape.errors import ContractFault, DeclarationError, FileError, LowerFault, UsageError, VerifyFault
+from anyshape.errors import ContractFault, DeclarationError, FileError, UsageError, VerifyFault
 from anyshape.progress import Progress
 from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy
 
@@ -303,15 +303,6 @@ def test_constants_are_said_in_the_contract(odd: SimpleNamespace) -> None:
     assert "flag = True (constant)" in str(odd.export.contract)
 
 
-def test_an_operator_that_onnx_lacks() -> None:
-    class Lacks(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.linalg.eigvalsh(x @ x.mT)
-
-    with pytest.raises(LowerFault, match="ONNX has no translation for the operator"):
-        anyshape.export(Lacks(), torch.randn(4, 5))
-
-
 # The file ----------------------------------------------------------------------------------------------------------
 
 
@@ -482,7 +473,9 @@ def test_a_model_that_the_runtime_cant_load(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeFailure("NotImplemented: no kernel for Nonsense(20)")
 
     monkeypatch.setattr(OnnxRuntime, "of_model", refuse)
-    with pytest.raises(VerifyFault, match="ONNX Runtime can't load the model: NotImplemented: no kernel for Nonsense"):
+    with pytest.raises(
+        VerifyFault, match="ONNX Runtime can't load the model: NotImplemented: no kernel for Nonsense"
+    ):
         anyshape.export(nn.ReLU(), torch.randn(4))
 
 

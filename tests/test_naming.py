@@ -23,7 +23,10 @@ def named(
 ) -> dict[str, str]:
     """The names chosen for d0, d1, … in shapes such as ``x=(example, "d0, 3")``."""
     case: Case = read(Keep(), tuple(tensor for tensor, _ in inputs.values()), input_names=list(inputs))
-    shapes = [tuple(Expr.of(0) if size is None else size for size in parse_shape(text)) for _, text in inputs.values()]
+    shapes = [
+        tuple(Expr.of(0) if size is None else size for size in parse_shape(text))
+        for _, text in inputs.values()
+    ]
     names = sorted({name for shape in shapes for size in shape for name in size.names})
     return name_dims(case, names, shapes, rules or rules_of(case), taken)
 
@@ -52,7 +55,9 @@ def ints(*shape: int) -> torch.Tensor:
         ("tokens", ints(2, 8), "d0, 8*d1", ["batch", "seq_blocks"]),
     ],
 )
-def test_names_a_person_would_choose(path: str, example: torch.Tensor, shape: str, expected: list[str]) -> None:
+def test_names_a_person_would_choose(
+    path: str, example: torch.Tensor, shape: str, expected: list[str]
+) -> None:
     assert list(named(**{path: (example, shape)}).values()) == expected
 
 
@@ -88,7 +93,9 @@ def test_paths_with_dots_become_names() -> None:
 
 
 def test_names_of_list_items_start_with_the_lists_name() -> None:
-    made = named(x=(ints(2, 5), "d0, d1"), **{"past.0.1": (ints(2, 7), "d0, d2"), "1": (ints(2, 7), "d0, d3")})
+    made = named(
+        x=(ints(2, 5), "d0, d1"), **{"past.0.1": (ints(2, 7), "d0, d2"), "1": (ints(2, 7), "d0, d3")}
+    )
     assert made == {"d0": "batch", "d1": "seq", "d2": "past_0_1_seq", "d3": "input_1_seq"}
 
 

@@ -45,7 +45,9 @@ def program(agreed: Agreed, condition: Callable[[Any], Any] | None = None, name:
     symbol = sympy.Symbol("s0", integer=True)
     guards = ()
     if condition is not None:
-        guards = (guard(condition(symbol), {symbol: Expr.of(name)}, SourceLine("net.py", 7), agreed.contract),)
+        guards = (
+            guard(condition(symbol), {symbol: Expr.of(name)}, SourceLine("net.py", 7), agreed.contract),
+        )
     return Program(None, "symbolic", {}, (), guards)  # type: ignore[arg-type]
 
 
@@ -88,7 +90,9 @@ def test_a_guard_becomes_part_of_the_contract(undeclared: Agreed) -> None:
     agreed, relations = made
     assert [str(relation) for relation in relations] == ["x_1 <= 8"]
     assert agreed.contract.relations == tuple(relations)
-    assert agreed.contract.allows({"batch": 2, "x_1": 8}) and not agreed.contract.allows({"batch": 2, "x_1": 9})
+    assert agreed.contract.allows({"batch": 2, "x_1": 8}) and not agreed.contract.allows(
+        {"batch": 2, "x_1": 9}
+    )
     assert "narrowed to x_1 <= 8 (net.py:7)" in agreed.contract.notes[-1]
 
 

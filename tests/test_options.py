@@ -35,7 +35,9 @@ def test_the_values_that_change_nothing_are_taken() -> None:
         ("autograd_inlining", False, "autograd_inlining"),
     ],
 )
-def test_each_refusal_names_the_option_its_value_and_what_to_use(option: str, value: Any, instead: str) -> None:
+def test_each_refusal_names_the_option_its_value_and_what_to_use(
+    option: str, value: Any, instead: str
+) -> None:
     text = refusal(**{option: value})
     assert f"{option}={value!r} is not supported" in text and instead in text
 

@@ -46,7 +46,11 @@ def test_inputs_have_the_forwards_names_in_pytree_order() -> None:
 
 def test_nested_inputs_have_names_by_path() -> None:
     assert names(lambda pair: pair.left, (Pair(x, y),)) == ["pair.left", "pair.right"]
-    assert names(lambda batch: batch.image, (Batch(x, [y, z]),)) == ["batch.image", "batch.boxes.0", "batch.boxes.1"]
+    assert names(lambda batch: batch.image, (Batch(x, [y, z]),)) == [
+        "batch.image",
+        "batch.boxes.0",
+        "batch.boxes.1",
+    ]
     assert names(lambda d: d["k"][0], ({"k": [x, y]},)) == ["d.k.0", "d.k.1"]
     past = [(x, y), (z, x)]
     assert names(lambda past: past[0][0], (past,)) == ["past.0.0", "past.0.1", "past.1.0", "past.1.1"]
@@ -134,7 +138,10 @@ def test_weights_on_the_meta_device_are_not_run() -> None:
 )
 def test_further_examples_come_in_many_forms(example: Any) -> None:
     case = read(Forward(lambda a, b: a + b), (x, y), examples=[example])
-    assert [torch.equal(got, want) for got, want in zip(case.more_examples[0], (y, z), strict=True)] == [True, True]
+    assert [torch.equal(got, want) for got, want in zip(case.more_examples[0], (y, z), strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_a_lone_tensor_is_an_example() -> None:
@@ -194,7 +201,9 @@ def test_too_many_input_names() -> None:
 
 
 def test_input_names_that_repeat() -> None:
-    assert "repeats a name: p, p" in refusal(UsageError, Forward(lambda a, b: a), (x, y), input_names=["p", "p"])
+    assert "repeats a name: p, p" in refusal(
+        UsageError, Forward(lambda a, b: a), (x, y), input_names=["p", "p"]
+    )
 
 
 def test_input_names_that_repeat_a_path() -> None:

@@ -14,11 +14,23 @@ ANY = {"batch": Range(1), "seq": Range(1)}
 @pytest.mark.parametrize(
     ("start", "fails", "text"),
     [
-        ({"batch": 7, "seq": 40}, lambda s: s["seq"] > 8, "seq = 9 (batch does not matter; right where seq ≤ 8)"),
+        (
+            {"batch": 7, "seq": 40},
+            lambda s: s["seq"] > 8,
+            "seq = 9 (batch does not matter; right where seq ≤ 8)",
+        ),
         ({"batch": 7, "seq": 40}, lambda s: True, "batch = 1, seq = 1"),
-        ({"batch": 7, "seq": 1}, lambda s: s["seq"] == 1, "seq = 1 (batch does not matter; right at seq = 2)"),
+        (
+            {"batch": 7, "seq": 1},
+            lambda s: s["seq"] == 1,
+            "seq = 1 (batch does not matter; right at seq = 2)",
+        ),
         ({"batch": 9, "seq": 30}, lambda s: s["batch"] * s["seq"] > 20, "batch = 1, seq = 21"),
-        ({"batch": 5, "seq": 41}, lambda s: s["seq"] % 2 == 1, "seq = 1 (batch does not matter; right at seq = 2)"),
+        (
+            {"batch": 5, "seq": 41},
+            lambda s: s["seq"] % 2 == 1,
+            "seq = 1 (batch does not matter; right at seq = 2)",
+        ),
     ],
 )
 def test_the_smallest_failing_sizes(start: Sizes, fails: Callable[[Sizes], bool], text: str) -> None:

@@ -151,7 +151,15 @@ def test_constants_come_in_order() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [a, (a, [b, c]), {"x": a, 3: [b]}, Pair(a, b), OrderedDict(z=a, y=b), (a, None, 3, "text", 2.5, True), []],
+    [
+        a,
+        (a, [b, c]),
+        {"x": a, 3: [b]},
+        Pair(a, b),
+        OrderedDict(z=a, y=b),
+        (a, None, 3, "text", 2.5, True),
+        [],
+    ],
 )
 def test_json_and_back_rebuilds_the_same(value: Any) -> None:
     leaves, structure = flatten(value)
@@ -161,7 +169,12 @@ def test_json_and_back_rebuilds_the_same(value: Any) -> None:
 
 
 def test_a_class_that_cant_be_imported_becomes_a_plain_one() -> None:
-    node = {"kind": "namedtuple", "keys": ["left", "right"], "children": ["tensor", "tensor"], "type": "gone:Pair"}
+    node = {
+        "kind": "namedtuple",
+        "keys": ["left", "right"],
+        "children": ["tensor", "tensor"],
+        "type": "gone:Pair",
+    }
     made = structure_from_json(node).rebuild([1, 2])
     assert (made.left, made.right) == (1, 2)
     node = {"kind": "dataclass", "keys": ["x"], "children": ["tensor"], "type": "os:NoSuchClass"}

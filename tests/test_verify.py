@@ -82,12 +82,12 @@ def test_a_model_that_is_wrong_beyond_a_size(doubles: Reference) -> None:
     assert len(verdict.failures) == 3  # enough to know
     bad = verdict.failures[0]
     assert str(verdict) == f"wrong at {bad.sizes}: {bad.why}"
-    assert "output is off by" in bad.why
+    assert "y is off by" in bad.why
 
 
 def test_a_baked_shape_is_wrong(doubles: Reference) -> None:
     row = check(Pretend(lambda x: np.ones((3, 5), np.float32)), doubles, {"batch": 2, "n": 4})
-    assert (row.outcome, row.why) == ("wrong", "output has shape [3, 5], expected [2, 4]")
+    assert (row.outcome, row.why) == ("wrong", "y has shape [3, 5], expected [2, 4]")
 
 
 def test_a_runtime_that_refuses_fails(doubles: Reference) -> None:

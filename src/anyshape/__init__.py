@@ -14,7 +14,17 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["AnyshapeError", "Contract", "Export", "Fault", "InputError", "UsageError", "Verdict", "export", "load"]
+__all__ = [
+    "AnyshapeError",
+    "Contract",
+    "Export",
+    "Fault",
+    "InputError",
+    "UsageError",
+    "Verdict",
+    "export",
+    "load",
+]
 
 __version__ = "0.1.0"
 

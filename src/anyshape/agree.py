@@ -165,7 +165,8 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
     unknown = [name for name in declaration.ranges if name not in names]
     if unknown:
         raise DeclarationError(
-            f"dims has {unknown[0]}, which is no dim of this model", hint="The dims are: " + ", ".join(names) + "."
+            f"dims has {unknown[0]}, which is no dim of this model",
+            hint="The dims are: " + ", ".join(names) + ".",
         )
     example = _inverse(evidence, union, {d.name: d.example for d in evidence.dims})
     example |= _example(case, shapes, declaration)
@@ -219,7 +220,8 @@ def _example(case: Case, shapes: Sequence[tuple[Expr, ...]], declaration: Declar
         if not declaration.names:
             return {}
         raise DeclarationError(
-            f"the example does not fit what is declared: {mismatch}", hint="Give an example of the declared shape."
+            f"the example does not fit what is declared: {mismatch}",
+            hint="Give an example of the declared shape.",
         ) from mismatch
 
 
@@ -308,4 +310,3 @@ def _reason(range_: Range, found: Range, source: FoundDim | None) -> str:
     if source is None or source.above is None or range_.maximum is None or range_.maximum != found.maximum:
         return ""
     return f"{source.above_error.partition(':')[0]} above, {source.above.file}:{source.above.line}"
-

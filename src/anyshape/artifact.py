@@ -69,7 +69,9 @@ def _staging(target: str) -> Iterator[str]:
     try:
         yield folder
     except OSError as error:
-        raise FileError(f"can't write {target}: {error.strerror or error}", hint="Choose another folder.") from error
+        raise FileError(
+            f"can't write {target}: {error.strerror or error}", hint="Choose another folder."
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -82,7 +84,9 @@ def check_writable(target: str) -> None:
     if not os.path.isdir(parent):
         raise FileError(f"can't write {target}: the folder {parent} does not exist", hint="Make it first.")
     if not os.access(parent, os.W_OK):
-        raise FileError(f"can't write {target}: the folder {parent} is read-only", hint="Choose another folder.")
+        raise FileError(
+            f"can't write {target}: the folder {parent} is read-only", hint="Choose another folder."
+        )
 
 
 def read_model(path: str | os.PathLike[str]) -> ir.Model:

@@ -32,7 +32,9 @@ def shrunk_failure(
     return shrunk, rows.get(tuple(shrunk.sizes.values()), first)
 
 
-def fault_of(verdict: Verdict, runtime: Runtime, reference: Reference, guards: Sequence[Guard]) -> VerifyFault:
+def fault_of(
+    verdict: Verdict, runtime: Runtime, reference: Reference, guards: Sequence[Guard]
+) -> VerifyFault:
     """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there."""
     if not verdict.failures:
         return VerifyFault("PyTorch refused every size that was tried, so nothing could be verified")

@@ -185,9 +185,7 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
     dims = contract.dims
     if not program.open_guards:
         dims = tuple(replace(dim, evidence="proved") for dim in dims)
-    return replace(
-        contract, dims=dims, outputs=outputs, output_structure=case.outputs.structure.to_json()
-    )
+    return replace(contract, dims=dims, outputs=outputs, output_structure=case.outputs.structure.to_json())
 
 
 def _with_true_outputs(contract: Contract, reference: Reference) -> Contract:

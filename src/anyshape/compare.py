@@ -14,7 +14,11 @@ __all__ = ["Difference", "compare"]
 Array = npt.NDArray[Any]
 
 OWN_ERROR = 20.0  # an output may be off by this many times float32 PyTorch's own error against float64
-ROUNDINGS = {2: 16.0, 4: 200.0, 8: 200.0}  # and by this many units of rounding of the largest value, by item size
+ROUNDINGS = {
+    2: 16.0,
+    4: 200.0,
+    8: 200.0,
+}  # and by this many units of rounding of the largest value, by item size
 
 
 @dataclass(frozen=True, slots=True)

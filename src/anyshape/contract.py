@@ -182,7 +182,9 @@ class Contract:
                 tuple(Dim(**{**item, "range": parse_range(item["range"])}) for item in data["dims"]),
                 tuple(_tensor_from_json(item) for item in data["inputs"]),
                 tuple(_tensor_from_json(item) for item in data["outputs"]),
-                tuple(Relation(parse_expr(left), op, parse_expr(right)) for left, op, right in data["relations"]),
+                tuple(
+                    Relation(parse_expr(left), op, parse_expr(right)) for left, op, right in data["relations"]
+                ),
                 tuple((path, value) for path, value in data["constants"]),
                 tuple(data["notes"]),
                 tuple(data["arguments"]),

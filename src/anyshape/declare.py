@@ -44,7 +44,9 @@ class Declaration:
     @property
     def names(self) -> list[str]:
         """Declared names in the order of their first use."""
-        seen = [name for sizes in self.sizes for size in sizes if isinstance(size, Expr) for name in _names(size)]
+        seen = [
+            name for sizes in self.sizes for size in sizes if isinstance(size, Expr) for name in _names(size)
+        ]
         return list(dict.fromkeys(seen))
 
 
@@ -157,7 +159,9 @@ def _from_axes(case: Case, dynamic_axes: Mapping[str, Any]) -> tuple[tuple[Size,
                 raise DeclarationError(
                     f"dynamic_axes names axis {axis} of {item.path}, which has {len(item.shape)} axes"
                 )
-            made[number][axis] = FREE if name is None else Expr.of(str(name)) if str(name).isidentifier() else FREE
+            made[number][axis] = (
+                FREE if name is None else Expr.of(str(name)) if str(name).isidentifier() else FREE
+            )
     if not listed:
         raise DeclarationError(
             "dynamic_axes names no input: " + ", ".join(map(str, dynamic_axes)),
@@ -166,14 +170,14 @@ def _from_axes(case: Case, dynamic_axes: Mapping[str, Any]) -> tuple[tuple[Size,
     return tuple(tuple(sizes) for sizes in made)
 
 
-def _from_dynamic_shapes(case: Case, dynamic_shapes: Any) -> tuple[tuple[tuple[Size, ...], ...], dict[str, Range]]:
+def _from_dynamic_shapes(
+    case: Case, dynamic_shapes: Any
+) -> tuple[tuple[tuple[Size, ...], ...], dict[str, Range]]:
     """torch.export's dynamic_shapes: the structure of the inputs with a dict or sequence of sizes for each tensor."""
     args, kwargs = case.structure.children
     ranges: dict[str, Range] = {}
     specs = list(_specs(case, args, kwargs, dynamic_shapes))
-    made = tuple(
-        _declared(item, spec, ranges) for item, spec in zip(case.inputs, specs, strict=True)
-    )
+    made = tuple(_declared(item, spec, ranges) for item, spec in zip(case.inputs, specs, strict=True))
     return made, ranges
 
 
@@ -186,7 +190,12 @@ def _specs(case: Case, args: Structure, kwargs: Structure, given: Any) -> Iterat
             yield from _walk(structure, named.get(name), name)
         return
     items = list(given)
-    if len(items) == 1 and isinstance(items[0], (tuple, list)) and len(roots) > 1 and len(items[0]) == len(roots):
+    if (
+        len(items) == 1
+        and isinstance(items[0], (tuple, list))
+        and len(roots) > 1
+        and len(items[0]) == len(roots)
+    ):
         items = list(items[0])  # a forward(*tensors): torch wants its tuple in one more tuple
     if len(items) > len(roots):
         raise DeclarationError(f"dynamic_shapes has {len(items)} items, but there are {len(roots)} inputs")
@@ -237,10 +246,14 @@ def _declared(item: Input, spec: Any, ranges: dict[str, Range]) -> tuple[Size, .
         spec = spec[0]  # the one tensor of a forward(*tensors)
     pairs = list(spec.items() if isinstance(spec, Mapping) else enumerate(spec))
     if not isinstance(spec, Mapping) and len(pairs) != len(sizes):
-        raise DeclarationError(f"{item.path} is declared with {len(pairs)} axes, but its example has {len(sizes)}")
+        raise DeclarationError(
+            f"{item.path} is declared with {len(pairs)} axes, but its example has {len(sizes)}"
+        )
     for axis, size in pairs:
         if not -len(sizes) <= axis < len(sizes):
-            raise DeclarationError(f"dynamic_shapes names axis {axis} of {item.path}, which has {len(sizes)} axes")
+            raise DeclarationError(
+                f"dynamic_shapes names axis {axis} of {item.path}, which has {len(sizes)} axes"
+            )
         sizes[axis] = _torch_size(item, axis, size, ranges)
     return tuple(sizes)
 
@@ -250,7 +263,9 @@ def _torch_size(item: Input, axis: int, size: Any, ranges: dict[str, Range]) -> 
     if size is None or (isinstance(size, int) and size == item.shape[axis]):
         return STATIC
     if isinstance(size, int):
-        raise DeclarationError(f"{item.path} axis {axis} is declared {size}, but its example has {item.shape[axis]}")
+        raise DeclarationError(
+            f"{item.path} axis {axis} is declared {size}, but its example has {item.shape[axis]}"
+        )
     if isinstance(size, str):
         return parse_expr(size)
     hint = getattr(getattr(size, "type", None), "name", None)

@@ -92,7 +92,9 @@ def export(
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     with evaluation_mode(module):
         with told.station("read"):
-            case = read(module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs)
+            case = read(
+                module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs
+            )
         told.done("read", case.summary)
         with told.station("probe"):
             evidence = probe(case)
@@ -103,13 +105,21 @@ def export(
             )
             agreed = agree(case, declared, evidence, notes)
         settings = Settings(
-            tuple(output_names or ()), opset_version, custom_translation_table, optimize and do_constant_folding
+            tuple(output_names or ()),
+            opset_version,
+            custom_translation_table,
+            optimize and do_constant_folding,
         )
         made = climb(case, agreed, settings, told)
     told.done("verify", str(made.verdict))
     artifact.attach(made.model, made.contract, _versions())
     exported = Export(
-        made.model, made.contract, made.verdict, made.program.rung, _written(made.model, f, external_data), told.seconds
+        made.model,
+        made.contract,
+        made.verdict,
+        made.program.rung,
+        _written(made.model, f, external_data),
+        told.seconds,
     )
     if report:
         write_report(exported, artifacts_dir)

@@ -51,7 +51,9 @@ class Loaded:
         given = dict(zip(names, args, strict=False))
         unknown = [name for name in kwargs if name not in names or name in given]
         if len(args) > len(names) or unknown:
-            what = f"unexpected argument {unknown[0]}" if unknown else f"{len(args)} arguments, not {len(names)}"
+            what = (
+                f"unexpected argument {unknown[0]}" if unknown else f"{len(args)} arguments, not {len(names)}"
+            )
             raise InputError(f"{what}", hint=f"The model takes: {', '.join(names)}.")
         given.update(kwargs)
         tensors: list[torch.Tensor] = []
@@ -85,7 +87,11 @@ def _leaves(value: Any, wanted: Structure, path: str) -> list[torch.Tensor]:
 
 
 def _match(
-    given: Structure, wanted: Structure, path: str, leaves: Iterator[torch.Tensor], ordered: list[torch.Tensor]
+    given: Structure,
+    wanted: Structure,
+    path: str,
+    leaves: Iterator[torch.Tensor],
+    ordered: list[torch.Tensor],
 ) -> None:
     if given.kind == "tensor":
         if wanted.kind != "tensor":

@@ -21,7 +21,11 @@ Narrowed = tuple[Agreed, list[Relation]]
 
 def narrowed(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | None:
     """The contract without the sizes that failed, and the relations that the file must enforce; None if it can't be."""
-    return _one_side(agreed, program, verdict) or without_smallest(agreed, verdict, 1) or _from_above(agreed, verdict)
+    return (
+        _one_side(agreed, program, verdict)
+        or without_smallest(agreed, verdict, 1)
+        or _from_above(agreed, verdict)
+    )
 
 
 def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | None:
@@ -41,7 +45,10 @@ def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | 
         if not names & set(there):
             names.add(there[0])
     dims = tuple(_above(dim, size) if dim.name in names else dim for dim in contract.dims)
-    notes = [f"{name} = {size} is left out: PyTorch accepts it, the exported model does not" for name in sorted(names)]
+    notes = [
+        f"{name} = {size} is left out: PyTorch accepts it, the exported model does not"
+        for name in sorted(names)
+    ]
     made = replace(contract, dims=dims, notes=(*contract.notes, *notes))
     relations = [Relation(Expr.of(size + 1), "<=", Expr.of(name)) for name in sorted(names)]
     generic = {name: max(here, size + 1) if name in names else here for name, here in agreed.generic.items()}
@@ -95,7 +102,9 @@ def _from_above(agreed: Agreed, verdict: Verdict) -> Narrowed | None:
         if any(row.sizes[dim.name] <= highest for row in right if _others_typical(agreed, row, dim.name)):
             continue
         note = f"narrowed to {dim.name} ≥ {start}: the exported model is wrong at {dim.name} = {highest}"
-        dims = tuple(replace(d, range=Range(start, d.range.maximum)) if d is dim else d for d in contract.dims)
+        dims = tuple(
+            replace(d, range=Range(start, d.range.maximum)) if d is dim else d for d in contract.dims
+        )
         made = replace(contract, dims=dims, notes=(*contract.notes, note))
         return replace(agreed, contract=made), [Relation(Expr.of(start), "<=", Expr.of(dim.name))]
     return None

@@ -24,7 +24,11 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "weights that a caller can replace can't be verified",
         "Pass what should vary as an input of the model.",
     ),
-    "custom_opsets": (None, "custom operators need a translation", "Use custom_translation_table={op: function}."),
+    "custom_opsets": (
+        None,
+        "custom operators need a translation",
+        "Use custom_translation_table={op: function}.",
+    ),
     "export_modules_as_functions": (
         False,
         "the optimizer inlines functions",
@@ -45,7 +49,9 @@ def check_torch_options(options: dict[str, Any]) -> list[str]:
         notes.append("dynamo=False is ignored: anyshape never captures through TorchScript")
     _check_enums(options)
     if options:
-        raise UsageError(f"export() has no argument {next(iter(options))!r}", hint="See help(anyshape.export).")
+        raise UsageError(
+            f"export() has no argument {next(iter(options))!r}", hint="See help(anyshape.export)."
+        )
     return notes
 
 

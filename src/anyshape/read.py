@@ -264,7 +264,9 @@ def _renamed(paths: list[str], input_names: Sequence[str] | None) -> list[str]:
 def _saved_buffers(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Buffers with a copy of each, so that a model which writes to them is put back after every run."""
     return {
-        name: (buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if not buffer.is_meta
+        name: (buffer, buffer.detach().clone())
+        for name, buffer in module.named_buffers()
+        if not buffer.is_meta
     }
 
 
@@ -282,7 +284,9 @@ def _first_run(case: Case) -> Outputs:
             hint="Check that model(*args, **kwargs) runs before exporting it.",
         ) from error
     if not first.tensors:
-        raise ModelFault("the model returns no tensor", hint="An ONNX model needs at least one tensor output.")
+        raise ModelFault(
+            "the model returns no tensor", hint="An ONNX model needs at least one tensor output."
+        )
     for path, a, b in zip(first.paths, first.tensors, second.tensors, strict=True):
         if not torch.allclose(_comparable(a), _comparable(b), equal_nan=True):
             raise ModelFault(

@@ -75,7 +75,9 @@ class OnnxRuntime:
     @classmethod
     def of_model(cls, model: ir.Model) -> OnnxRuntime:
         """A session for a model in memory; one with over 2 GB of weights goes through a temporary file."""
-        weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+        weights = sum(
+            v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None
+        )
         if weights < TWO_GIGABYTES * 0.9:
             return cls(ir.to_proto(model).SerializeToString())
         folder = tempfile.mkdtemp(prefix="anyshape-")

@@ -16,7 +16,10 @@ __all__ = ["first_line", "innermost_line", "line_of_exception"]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-CALL_FILE = OWN_FOLDER + "read.py"  # where the model is called from
+CALLERS = (
+    OWN_FOLDER + "read.py",
+    os.path.join(OWN_FOLDER, "capture", "symbolic.py"),
+)  # where the model is called from
 
 
 def line_of_exception(error: BaseException) -> SourceLine | None:
@@ -33,7 +36,7 @@ def first_line(error: BaseException) -> str:
 def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
     """The last of ``frames`` (outermost first) inside the model that is neither PyTorch's nor this package's."""
     for filename, line in reversed(frames):
-        if filename == CALL_FILE:
+        if filename in CALLERS:
             return None  # further out is who called us, not the model
         if _is_theirs(filename):
             return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
@@ -45,7 +48,9 @@ def _is_theirs(filename: str) -> bool:
     if filename.startswith("<"):
         return False
     full = os.path.abspath(filename)
-    return not full.startswith((TORCH_FOLDER, OWN_FOLDER)) and not full.endswith(("/contextlib.py", "/functools.py"))
+    return not full.startswith((TORCH_FOLDER, OWN_FOLDER)) and not full.endswith(
+        ("/contextlib.py", "/functools.py")
+    )
 
 
 def _short(filename: str) -> str:

@@ -105,7 +105,9 @@ def trace_guards(program: torch.export.ExportedProgram) -> list[TraceGuard]:
             if environment is not None:
                 guards = environment.guards
                 lines = [getattr(guard.sloc.maybe_user_loc, "line", None) for guard in guards]
-                return [TraceGuard(sympy.sympify(g.expr), line) for g, line in zip(guards, lines, strict=True)]
+                return [
+                    TraceGuard(sympy.sympify(g.expr), line) for g, line in zip(guards, lines, strict=True)
+                ]
     return []
 
 
@@ -121,7 +123,9 @@ def guards_with_lines() -> Iterator[None]:
             stack.append((frame.f_code.co_filename, frame.f_lineno))
             frame = frame.f_back  # type: ignore[assignment]
         line = innermost_line(stack[::-1])
-        return location if line is None else dataclasses.replace(location, maybe_user_loc=_LinedLocation(line))
+        return (
+            location if line is None else dataclasses.replace(location, maybe_user_loc=_LinedLocation(line))
+        )
 
     ShapeEnv._get_sloc = with_user_line  # type: ignore[method-assign]
     try:

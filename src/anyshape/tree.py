@@ -63,7 +63,9 @@ class Structure:
             return {"constant": self.value if plain else str(self.value)}
         node: dict[str, Any] = {"kind": self.kind, "children": [child.to_json() for child in self.children]}
         if self.kind != "registered" and self.keys:
-            node["keys"] = [key if isinstance(key, (bool, int, float, str)) else str(key) for key in self.keys]
+            node["keys"] = [
+                key if isinstance(key, (bool, int, float, str)) else str(key) for key in self.keys
+            ]
         if self.type is not None and self.type not in (list, tuple, dict):
             node["type"] = f"{self.type.__module__}:{self.type.__qualname__}"
         return node

@@ -84,7 +84,9 @@ def _rule(path: str, examples: Sequence[torch.Tensor]) -> Rule:
     if _is_progression(examples[0]):
         return Rule("progression", low, high)
     distinct = np.unique(finite)
-    kept = distinct if distinct.size <= KEPT else distinct[np.linspace(0, distinct.size - 1, KEPT).astype(int)]
+    kept = (
+        distinct if distinct.size <= KEPT else distinct[np.linspace(0, distinct.size - 1, KEPT).astype(int)]
+    )
     return Rule("cells", low, high, tuple(kept.tolist()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ __all__ = ["Reference", "Row", "Verdict", "check", "sizes_to_try", "verify"]
 
 COUNT = 36  # size assignments to try by default
 FAILURES = 3  # enough to know that it is wrong
+ROW_SECONDS = 1.0  # sizes at which one run would take longer than about this are not tried
+SMALL = 500_000  # numbers in the inputs that any model is given
 MOST_PARAMETERS_IN_FLOAT64 = 200_000_000
 
 Sizes = Mapping[str, int]
@@ -80,7 +83,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         rows = [
-            {"sizes": row.sizes, "outcome": row.outcome, "error": row.error, "allowed": row.allowed, "why": row.why}
+            {
+                "sizes": row.sizes,
+                "outcome": row.outcome,
+                "error": row.error,
+                "allowed": row.allowed,
+                "why": row.why,
+            }
             for row in self.rows
         ]
         return {
@@ -168,7 +177,9 @@ def _in_float64(case: Case) -> torch.nn.Module | None:
         return None  # a module that can't be copied: the fixed tolerance serves
 
 
-def check(runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[str | None] | None = None) -> Row:
+def check(
+    runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[str | None] | None = None
+) -> Row:
     """One assignment of sizes: right, wrong, fails or refused.
 
     ``names`` are the model's names for the inputs in order, where they are not the contract's; None drops one.
@@ -199,7 +210,9 @@ def _judged(
         return Row(at, "wrong", why=f"{len(got)} outputs, expected {len(outputs.tensors)}")
     before, after = case.outputs.structure.constants(), outputs.structure.constants()
     if before != after:
-        moved = next((pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]), (before, after))
+        moved = next(
+            (pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]), (before, after)
+        )
         why = f"the result holds a Python value that depends on the sizes: {moved[0]!r}, then {moved[1]!r}"
         return Row(at, "wrong", why=why)
     worst = Row(at, "right")
@@ -212,7 +225,9 @@ def _judged(
     return worst
 
 
-def sizes_to_try(agreed: Agreed, guards: Sequence[Guard], seconds: float, count: int = COUNT) -> list[dict[str, int]]:
+def sizes_to_try(
+    agreed: Agreed, guards: Sequence[Guard], seconds: float, count: int = COUNT
+) -> list[dict[str, int]]:
     """Sizes that tell most: every boundary, both sides of every open guard, primes, pairs, larger than the example."""
     contract = agreed.contract
     growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
@@ -228,7 +243,15 @@ def sizes_to_try(agreed: Agreed, guards: Sequence[Guard], seconds: float, count:
         typical=contract.example if contract.allows(contract.example) else agreed.generic,
         largest=largest,
     )
-    return choose(space, count)
+    most = max(SMALL, int(_elements(contract, space.typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
+    telling = len(choose(space, 1))  # these are tried even if they are more than were asked for
+    wanted = [sizes for sizes in choose(space, 4 * count) if _elements(contract, sizes) <= most]
+    return wanted[: max(count, telling)]
+
+
+def _elements(contract: Contract, sizes: Sizes) -> int:
+    """How many numbers the inputs hold: what a run costs grows with it."""
+    return sum(math.prod(shape) for shape in contract.shapes(sizes))
 
 
 def _sides(
@@ -262,7 +285,9 @@ def verify(
     """The verdict on a model at many sizes; stops at a few failures, or when the time is up."""
     started = time.monotonic()
     agreed = reference.agreed
-    example = agreed.contract.example if agreed.contract.allows(agreed.contract.example) else dict(agreed.generic)
+    example = (
+        agreed.contract.example if agreed.contract.allows(agreed.contract.example) else dict(agreed.generic)
+    )
     seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
     rows: list[Row] = []

@@ -84,7 +84,7 @@ ranges_ = st.builds(
     st.integers(0, 9),
     st.none() | st.integers(0, 9),
 )
-all_ranges = st.fixed_dictionaries({name: ranges_ for name in NAMES})
+all_ranges = st.fixed_dictionaries(dict.fromkeys(NAMES, ranges_))
 all_sizes = st.fixed_dictionaries({name: st.integers(0, 20) for name in NAMES})
 
 

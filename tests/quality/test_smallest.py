@@ -144,4 +144,6 @@ def test_an_undeclared_branch_is_narrowed_and_told_with_its_line(line_in: Line) 
     notes = "\n".join(made.contract.notes)
     assert f"test_smallest.py:{line_in(__file__, 'if x.shape[1] > 8:')}" in notes
     (dim,) = [dim for dim in made.contract.dims if dim.name != "batch"]
-    assert made.contract.allows({"batch": 2, dim.name: 8}) and not made.contract.allows({"batch": 2, dim.name: 9})
+    assert made.contract.allows({"batch": 2, dim.name: 8}) and not made.contract.allows(
+        {"batch": 2, dim.name: 9}
+    )

@@ -18,5 +18,3 @@ RUNGS = ("symbolic", "symbolic, strict")
 def capture(case: Case, agreed: Agreed, rung: str) -> Program:
     """The program of a case on one rung; `CaptureFault` where that rung can't hold the contract."""
     return capture_symbolic(case, agreed, strict=rung.endswith("strict"))
-
-

@@ -50,12 +50,12 @@ class Guard:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for symbol in self.condition.free_symbols for name in self.meaning[symbol].names)
+        return frozenset(
+            name for symbol in self.condition.free_symbols for name in self.meaning[symbol].names
+        )
 
 
-def guard(
-    condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None, contract: Contract
-) -> Guard:
+def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None, contract: Contract) -> Guard:
     """A guard, marked proved if it follows from the contract's ranges and relations."""
     try:
         relations = to_relations(condition, meaning)

@@ -63,7 +63,8 @@ def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedPro
     tensors = make_tensors(case, agreed.rules, contract.shapes(sizes), sizes)
     dynamic = torch.export.Dim.AUTO
     shapes = tuple(
-        {axis: dynamic for axis, size in enumerate(item.shape) if size is not None and size.constant is None} or None
+        {axis: dynamic for axis, size in enumerate(item.shape) if size is not None and size.constant is None}
+        or None
         for item in contract.inputs
     )
     try:
@@ -120,10 +121,16 @@ def _check_nothing_is_fixed(
 
 
 def _fixes(condition: Any, size: int) -> bool:
-    return isinstance(condition, sympy.Eq) and size in condition.args and any(a.is_Symbol for a in condition.args)
+    return (
+        isinstance(condition, sympy.Eq)
+        and size in condition.args
+        and any(a.is_Symbol for a in condition.args)
+    )
 
 
-def _meanings(contract: Contract, sizes: Sequence[tuple[Any, ...]]) -> tuple[dict[Any, Expr], list[tuple[Any, Expr]]]:
+def _meanings(
+    contract: Contract, sizes: Sequence[tuple[Any, ...]]
+) -> tuple[dict[Any, Expr], list[tuple[Any, Expr]]]:
     """What each symbol of the trace means in dims, and the equations that say more than that."""
     pairs = [
         (got, wanted)
@@ -163,12 +170,17 @@ def _solved(got: Any, symbol: Any, wanted: Expr, meaning: Mapping[Any, Expr]) ->
 
 
 def _merged(
-    equation: tuple[Any, Expr], meaning: Mapping[Any, Expr], raw: Sequence[torch_bridge.TraceGuard], contract: Contract
+    equation: tuple[Any, Expr],
+    meaning: Mapping[Any, Expr],
+    raw: Sequence[torch_bridge.TraceGuard],
+    contract: Contract,
 ) -> Guard:
     """Two dims of the contract became one in the trace: a guard that they are equal, with the line that asked."""
     got, wanted = equation
     stand_in = sympy.Symbol("wanted", integer=True)
-    where = next((g.where for g in raw if isinstance(g.condition, sympy.Eq) and got in g.condition.args), None)
+    where = next(
+        (g.where for g in raw if isinstance(g.condition, sympy.Eq) and got in g.condition.args), None
+    )
     return guard(sympy.Eq(got, stand_in), {**meaning, stand_in: wanted}, where, contract)
 
 
@@ -189,5 +201,3 @@ def _known(size: Any, meaning: Mapping[Any, Expr]) -> Expr | None:
         return to_expr(_sympy(size), meaning)
     except Untranslatable:
         return None
-
-

@@ -69,4 +69,3 @@ def to_relations(condition: Any, meaning: Mapping[Any, Expr]) -> list[Relation]:
     left, right = (to_expr(side, meaning) for side in condition.args)
     op, swapped = words[name]
     return [Relation(right, op, left) if swapped else Relation(left, op, right)]
-

@@ -302,7 +302,9 @@ class _Reader:
         if token.text == "/":
             self.fail_juxtaposed()
         found = "the end" if token.kind == "end" else repr(token.text)
-        return self.fail(f"expected a dim, found {found}", "A dim is a name, an integer or an expression of them.")
+        return self.fail(
+            f"expected a dim, found {found}", "A dim is a name, an integer or an expression of them."
+        )
 
     def close(self, opening: _Token) -> None:
         if self.accept(")"):

@@ -64,14 +64,18 @@ def _fault(error: Exception, exported: torch.export.ExportedProgram) -> LowerFau
         texts.append(str(cause))
         cause = cause.__cause__
     text = "\n".join(texts)
-    operator = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?", text)
+    operator = re.search(
+        r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?", text
+    )
     if operator:
         return LowerFault(
             f"ONNX has no translation for the operator {operator[1]}",
             where=_line_of_operator(exported, operator[1]),
             hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
         )
-    return LowerFault(f"torch.onnx can't translate the captured graph: {first_line(error)}", where=_line_in(text))
+    return LowerFault(
+        f"torch.onnx can't translate the captured graph: {first_line(error)}", where=_line_in(text)
+    )
 
 
 def _line_of_operator(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
@@ -85,7 +89,11 @@ def _line_of_operator(exported: torch.export.ExportedProgram, operator: str) -> 
 
 
 def _line_in_graph(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
-    calls = [node for node in exported.graph.nodes if str(node.target).startswith(f"{operator.replace('::', '.')}.")]
+    calls = [
+        node
+        for node in exported.graph.nodes
+        if str(node.target).startswith(f"{operator.replace('::', '.')}.")
+    ]
     lines = [_line_in(node.meta.get("stack_trace") or "") for node in calls]
     return next((line for line in lines if line is not None), None)
 

@@ -108,7 +108,9 @@ class _Builder:
         tensor = ir.tensor(np.asarray(number, np.int64))
         return self._add("Constant", [], {"value": tensor})
 
-    def _add(self, operator: str, inputs: list[ir.Value], attributes: dict[str, object] | None = None) -> ir.Value:
+    def _add(
+        self, operator: str, inputs: list[ir.Value], attributes: dict[str, object] | None = None
+    ) -> ir.Value:
         node = ir.node(operator, inputs, attributes or {}, name=f"{self.prefix}_{len(self.nodes)}")  # type: ignore[arg-type]
         node.outputs[0].name = node.name
         self.nodes.append(node)

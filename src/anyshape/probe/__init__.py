@@ -47,7 +47,9 @@ class Evidence:
         """``2 dims found (31 sizes tried)``"""
         count = len(self.dims)
         kind = " on fake tensors" if self.fake else ""
-        return f"{count or 'no'} dim{'s' * (count != 1)} found from one example ({self.runs} sizes tried{kind})"
+        return (
+            f"{count or 'no'} dim{'s' * (count != 1)} found from one example ({self.runs} sizes tried{kind})"
+        )
 
     def dim(self, name: str) -> FoundDim:
         return next(dim for dim in self.dims if dim.name == name)
@@ -127,7 +129,8 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
             shapes[member] = tuple(sizes[(number, axis)] for axis in range(rank))
     by_name: Mapping[str, Expr | int] = {axis_name(axis): expression for axis, expression in sizes.items()}
     rules = tuple(
-        rule if rule.limit is None else replace(rule, limit=rule.limit.substitute(by_name)) for rule in oracle.rules
+        rule if rule.limit is None else replace(rule, limit=rule.limit.substitute(by_name))
+        for rule in oracle.rules
     )
     return Evidence(tuple(dims), tuple(shapes), rules, oracle.runs, oracle.fake, not oracle.out_of_time)
 

@@ -87,7 +87,12 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
         growth = 7 if oracle.fake else 1  # a fake run costs the same at any size
         size = good + max(step, growth * good // step * step)
         moved = direction.moved(point, size - point[direction.root])
-        if moved is None or size > LARGEST or oracle.out_of_time or (seconds * 4 > SLOWEST and not oracle.fake):
+        if (
+            moved is None
+            or size > LARGEST
+            or oracle.out_of_time
+            or (seconds * 4 > SLOWEST and not oracle.fake)
+        ):
             return None, good, None
         if sum(_count(shape) for shape in oracle.shapes(moved)) > LARGEST_ELEMENTS and not oracle.fake:
             return None, good, None

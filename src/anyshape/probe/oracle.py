@@ -146,7 +146,8 @@ class Oracle:
             if self._fake_weights is None:
                 named = [*self.case.module.named_parameters(), *self.case.module.named_buffers()]
                 self._fake_weights = {
-                    name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in named
+                    name: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                    for name, tensor in named
                 }
             yield self._fake_weights
 

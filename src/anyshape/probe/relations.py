@@ -177,7 +177,9 @@ def _is_at_most(oracle: Oracle, base: Point, direction: Direction, alone: Mappin
 
 
 def _alike_at_example(oracle: Oracle, direction: Direction) -> bool:
-    return len({oracle.example[a] for a in direction.rates}) == 1 and set(direction.rates.values()) == {Fraction(1)}
+    return len({oracle.example[a] for a in direction.rates}) == 1 and set(direction.rates.values()) == {
+        Fraction(1)
+    }
 
 
 def _stepped(oracle: Oracle, base: Point, direction: Direction) -> Direction | None:
@@ -221,13 +223,17 @@ def is_generic(oracle: Oracle, point: Point, directions: list[Direction]) -> boo
     """Whether no size at this point can be taken for another, for a weight's, or for a 1."""
     moving = {axis for direction in directions for axis in direction.rates}
     roots = [point[direction.root] for direction in directions]
-    others = {size for axis, size in point.items() if axis not in moving} | oracle.case.weight_sizes() | {0, 1}
+    others = (
+        {size for axis, size in point.items() if axis not in moving} | oracle.case.weight_sizes() | {0, 1}
+    )
     return len(set(roots)) == len(roots) and not {point[axis] for axis in moving} & others
 
 
 def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, int]:
     """A point where no two dims have one size and none has a weight's size: coincidences end here."""
-    taken = set(oracle.case.weight_sizes()) | {base[a] for a in base if not any(a in d.rates for d in directions)}
+    taken = set(oracle.case.weight_sizes()) | {
+        base[a] for a in base if not any(a in d.rates for d in directions)
+    }
     point = dict(base)
     for direction in directions:
         for target in _targets(point[direction.root], direction.step):
