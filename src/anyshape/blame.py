@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anyshape.capture.program import Guard
+from anyshape.dims import Range
 from anyshape.errors import VerifyFault
 from anyshape.runtime import Runtime
 from anyshape.shrink import Shrunk, shrink
@@ -28,7 +29,12 @@ def shrunk_failure(
         return row.outcome in ("wrong", "fails")
 
     first = min(verdict.failures, key=lambda row: sum(row.sizes.values()))
-    shrunk = shrink(first.sizes, contract.ranges, fails)
+    # An empty input is a fault of its own: a failure that has none does not shrink to one.
+    ranges = {
+        name: Range(max(range_.minimum, min(1, first.sizes[name])), range_.maximum)
+        for name, range_ in contract.ranges.items()
+    }
+    shrunk = shrink(first.sizes, ranges, fails)
     return shrunk, rows.get(tuple(shrunk.sizes.values()), first)
 
 

@@ -190,9 +190,8 @@ def test_bind_finds_all_that_is_solvable(rows: list[tuple[int, ...]], sizes: dic
 def test_bind_solves_or_says_why(dims: list[Expr], actual: list[int]) -> None:
     try:
         sizes = bind([("x", dims, actual[: len(dims)])])
-    except Mismatch as error:
-        assert str(error)
-        return
+    except Mismatch:
+        return  # what it says is tested with the solver; here, that it never answers wrongly
     for expr, value in zip(dims, actual, strict=False):
         if expr.names <= sizes.keys():
             assert expr.evaluate(sizes) == value

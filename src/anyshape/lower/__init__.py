@@ -15,7 +15,8 @@ from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
-from anyshape.recurrent import TRANSLATIONS
+from anyshape.lower.operators import TRANSLATIONS as OPERATORS
+from anyshape.recurrent import TRANSLATIONS as RECURRENT
 from anyshape.source import first_line, innermost_line
 
 __all__ = ["lower", "name_outputs"]
@@ -29,7 +30,7 @@ def lower(
     translations: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
-    model = _translate(program, opset, {**TRANSLATIONS, **(translations or {})})
+    model = _translate(program, opset, {**OPERATORS, **RECURRENT, **(translations or {})})
     _name_weights(model)
     _separate_outputs(model)
     _name_inputs(model, contract)
@@ -59,10 +60,11 @@ def _translate(program: Program, opset: int | None, translations: Mapping[Any, A
 def _fault(error: Exception, exported: torch.export.ExportedProgram) -> LowerFault:
     """torch.onnx's errors are chains; the operator is named somewhere in their texts."""
     texts = []
+    last: BaseException = error
     cause: BaseException | None = error
     while cause is not None:
         texts.append(str(cause))
-        cause = cause.__cause__
+        last, cause = cause, cause.__cause__
     text = "\n".join(texts)
     operator = re.search(
         r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?", text
@@ -72,6 +74,14 @@ def _fault(error: Exception, exported: torch.export.ExportedProgram) -> LowerFau
             f"ONNX has no translation for the operator {operator[1]}",
             where=_line_of_operator(exported, operator[1]),
             hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
+        )
+    failed = re.search(r"Error when translating node .*?target=torch\.ops\.([\w.]+)\]", text)
+    if failed:
+        name = failed[1].rpartition(".")[0]
+        return LowerFault(
+            f"torch.onnx fails on the operator {name}: {first_line(last)}",
+            where=_line_of_operator(exported, name),
+            hint="Give a translation with custom_translation_table={torch.ops....: function}.",
         )
     return LowerFault(
         f"torch.onnx can't translate the captured graph: {first_line(error)}", where=_line_in(text)
