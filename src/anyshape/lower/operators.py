@@ -63,7 +63,7 @@ def _averaged(value: Value, wanted: Value, axis: int) -> Value:
         return op.MatMul(averages, value)
     # Only a third axis from the end is left: fold what follows it into one axis, and unfold it again.
     after = op.Shape(value, start=axis + 1)
-    flat = op.Reshape(value, op.Concat(op.Shape(value, end=axis + 1), [-1], axis=0))
+    flat = op.Reshape(value, op.Concat(op.Shape(value, end=axis + 1), op.Constant(value_ints=[-1]), axis=0))
     pooled = op.MatMul(averages, flat)
     return op.Reshape(pooled, op.Concat(op.Shape(pooled, end=-1), after, axis=0))
 
