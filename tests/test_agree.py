@@ -246,8 +246,9 @@ def test_notes_of_the_caller_are_kept(found: Found) -> None:
 
 def test_a_name_where_pytorch_has_one_size_only(found: Found) -> None:
     error = refusal(ContractFault, lambda: found(Written(), torch.randn(2, 60), shapes={"x": "batch, n"}))
-    assert "x axis 1 is declared n, but PyTorch runs only at 60 there" in str(error)
-    assert "eager mode" in error.hint
+    assert "x axis 1 is declared n, but PyTorch runs only at 60 there: RuntimeError: shape" in str(error)
+    assert error.where is not None and os.path.basename(error.where.file) == "test_agree.py"
+    assert "reshape(" in error.where.text and "depend on the input's shape" in error.hint
 
 
 def test_dynamic_where_pytorch_has_one_size_only(found: Found) -> None:
@@ -275,7 +276,18 @@ def test_a_relation_that_does_not_hold(text: Any) -> None:
 
 def test_static_where_another_axis_makes_it_vary(text: Any) -> None:
     error = refusal(DeclarationError, lambda: text(dynamic_shapes={"tokens": {1: "seq"}, "mask": None}))
-    assert "mask axis 1 is declared static, but it is seq" in str(error)
+    assert "mask axis 1 is declared static, but it moves with an axis that is declared seq" in str(error)
+
+
+def test_static_where_an_unnamed_axis_makes_it_vary(text: Any) -> None:
+    dynamic = torch.export.Dim.DYNAMIC
+    error = refusal(DeclarationError, lambda: text(dynamic_shapes={"tokens": {1: dynamic}, "mask": None}))
+    assert "mask axis 1 is declared static, but it moves with an axis that is declared dynamic" in str(error)
+
+
+def test_an_axis_that_is_not_listed_follows_one_that_is(text: Any) -> None:
+    tokens, mask = text(dynamic_axes={"tokens": [0, 1]}).contract.inputs
+    assert mask.shape_text() == tokens.shape_text() == "[batch, seq]"
 
 
 def test_a_range_for_a_dim_that_is_not_there(text: Any) -> None:

@@ -38,6 +38,7 @@ class _Union:
     notes: list[str] = field(default_factory=list)
     labels: bool = False
     renamed: dict[str, Expr] = field(default_factory=dict)
+    free: set[str] = field(default_factory=set)  # found dims that were declared dynamic, without a name
 
     def resolved(self, found: Expr) -> Expr:
         return found.substitute(self.meaning)
@@ -99,22 +100,26 @@ def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Seque
             found = evidence.shapes[number][axis]
             place = f"{item.path} axis {axis}"
             if isinstance(size, Expr) and size.names:
-                _check_varies(place, str(size), found, item.shape[axis], evidence)
+                _check_varies(place, str(size), evidence, number, axis, item.shape[axis])
                 union.learn(place, size, found)
             elif size is FREE:
-                _check_varies(place, "dynamic", found, item.shape[axis], evidence)
+                _check_varies(place, "dynamic", evidence, number, axis, item.shape[axis])
+                union.free |= found.names
     _pin_static(case, declaration, evidence, union)
     _name_the_rest(case, declaration, evidence, union)
     return _agreed(case, declaration, evidence, union)
 
 
-def _check_varies(place: str, declared: str, found: Expr, size: int, evidence: Evidence) -> None:
-    if found.constant is None:
+def _check_varies(place: str, declared: str, evidence: Evidence, number: int, axis: int, size: int) -> None:
+    if evidence.shapes[number][axis].constant is None:
         return
+    objection = evidence.objections.get((number, axis))
+    said = f": {objection.text}" if objection is not None else ""
     reason = "" if evidence.complete else " (the time for probing ran out)"
     raise ContractFault(
-        f"{place} is declared {declared}, but PyTorch runs only at {size} there{reason}",
-        hint="A size may be written into the model. Try it in eager mode at another size to see PyTorch's error.",
+        f"{place} is declared {declared}, but PyTorch runs only at {size} there{reason}{said}",
+        where=None if objection is None else objection.where,
+        hint="A size may be written into the model: make it depend on the input's shape, or declare the axis static.",
     )
 
 
@@ -132,17 +137,17 @@ def _pin_static(case: Case, declaration: Declaration, evidence: Evidence, union:
 def _pin(case: Case, union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
     known = union.resolved(found)
     for name in sorted(known.names):
-        if _is_provisional(name) and not _is_free(union, name):
+        if _is_provisional(name) and name not in union.free:
             union.meaning[name] = Expr.of(evidence.dim(name).example)
-        elif not _is_provisional(name) and strict:
+        elif strict:
             raise DeclarationError(
-                f"{place} is declared static, but it is {known} wherever PyTorch accepts it",
-                hint=f"Declare {known} at that axis, or nothing at all.",
+                f"{place} is declared static, but it moves with an axis that is declared {_words(name)}",
+                hint="Declare them alike, or this axis not at all.",
             )
 
 
-def _is_free(union: _Union, name: str) -> bool:
-    return name in union.meaning
+def _words(name: str) -> str:
+    return "dynamic" if _is_provisional(name) else name
 
 
 def _name_the_rest(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> None:

@@ -14,7 +14,7 @@ from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
 from anyshape.values import Rule
 
-__all__ = ["Evidence", "FoundDim", "probe"]
+__all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,14 @@ class FoundDim:
 
 
 @dataclass(frozen=True, slots=True)
+class Objection:
+    """Why PyTorch refuses to let an axis vary: its words, and the line."""
+
+    text: str
+    where: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What probe found: each input's shape over the found dims, and how to make legal values."""
 
@@ -40,6 +48,7 @@ class Evidence:
     rules: tuple[Rule, ...]
     runs: int
     fake: bool
+    objections: Mapping[tuple[int, int], Objection]  # by input and axis, for axes that are fixed
     complete: bool  # False: the time ran out, so what is fixed here may be able to vary
 
     @property
@@ -132,7 +141,21 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
         rule if rule.limit is None else replace(rule, limit=rule.limit.substitute(by_name))
         for rule in oracle.rules
     )
-    return Evidence(tuple(dims), tuple(shapes), rules, oracle.runs, oracle.fake, not oracle.out_of_time)
+    objections = _objections(oracle, base, directions)
+    complete = not oracle.out_of_time
+    return Evidence(tuple(dims), tuple(shapes), rules, oracle.runs, oracle.fake, objections, complete)
+
+
+def _objections(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[tuple[int, int], Objection]:
+    """PyTorch's words on the axes that are fixed, at one more than their size: trials that were made already."""
+    moving = {axis for direction in directions for axis in direction.rates}
+    made = {}
+    for axis in base:
+        error = None if axis in moving else oracle.trial({**base, axis: base[axis] + 1}).error
+        if error is not None:
+            objection = Objection(first_line(error), line_of_exception(error))
+            made.update({(member, axis[1]): objection for member in oracle.bundles[axis[0]]})
+    return made
 
 
 def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, Expr]:
