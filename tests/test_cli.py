@@ -178,7 +178,7 @@ def test_verify_a_wrong_file_as_a_person_sees_it() -> None:
         "    shop_net.py:18    if x.shape[1] > 8:\n"
         "                         ^^^^^^^^^^^^^^\n"
         "    The file follows the branch of seq = 6 at every size:\n"
-        "    output has shape [1, 9, 3], expected [1, 8, 3].\n"
+        "    logits has shape [1, 9, 3], expected [1, 8, 3].\n"
         "\n"
         "  Export again with anyshape: anyshape export shop_net.py:branching\n"
     )

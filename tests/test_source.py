@@ -7,7 +7,7 @@ import torch
 
 from anyshape.errors import ModelFault, SourceLine
 from anyshape.read import read
-from anyshape.source import CALL_FILE, TORCH_FOLDER, first_line, innermost_line, line_of_exception
+from anyshape.source import CALLERS, TORCH_FOLDER, first_line, innermost_line, line_of_exception
 
 
 def test_the_line_is_the_users_and_not_torchs(line_in) -> None:
@@ -49,8 +49,8 @@ def test_a_layer_of_torch_without_user_code_has_no_line() -> None:
 
 def test_frames_outside_the_model_are_not_the_model() -> None:
     user = os.path.abspath(__file__)
-    assert innermost_line([(user, 1), (CALL_FILE, 9), (TORCH_FOLDER + "nn.py", 3)]) is None
-    inside = innermost_line([(user, 1), (CALL_FILE, 9), (user, 3), (TORCH_FOLDER + "nn.py", 3)])
+    assert innermost_line([(user, 1), (CALLERS[0], 9), (TORCH_FOLDER + "nn.py", 3)]) is None
+    inside = innermost_line([(user, 1), (CALLERS[0], 9), (user, 3), (TORCH_FOLDER + "nn.py", 3)])
     assert inside is not None and inside.line == 3
 
 

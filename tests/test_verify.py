@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import anyshape
 from anyshape.runtime import RuntimeFailure
 from anyshape.verify import Reference, Row, Verdict, check, sizes_to_try, verify
 
@@ -245,3 +246,22 @@ def test_progress_is_told(doubles: Reference) -> None:
 
 def test_no_time_still_tries_a_few(doubles: Reference) -> None:
     assert 8 <= len(verify(Pretend(lambda x: x * 2), doubles, budget=0.0).rows) < 30
+
+
+def test_further_examples_are_tried_with_their_own_values() -> None:
+    class Looks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(0)
+
+    made = anyshape.export(Looks(), torch.randn(3), examples=[torch.randn(11)])
+    assert made.verdict.rows[0].sizes == {"batch": 11}
+    assert made.verdict.right
+
+
+def test_a_further_example_outside_what_was_declared() -> None:
+    with pytest.raises(
+        anyshape.UsageError, match="example 2 does not fit the contract: n is 11, outside 1 ≤ n ≤ 9"
+    ):
+        anyshape.export(
+            nn.ReLU(), torch.randn(3), shapes={"input": "n"}, dims={"n": "1..9"}, examples=[torch.randn(11)]
+        )

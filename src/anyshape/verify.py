@@ -17,6 +17,7 @@ from anyshape.capture.program import Guard
 from anyshape.compare import compare
 from anyshape.contract import Contract
 from anyshape.dims import Space, choose
+from anyshape.errors import DeclarationError, InputError
 from anyshape.read import Case, Outputs
 from anyshape.runtime import Runtime, RuntimeFailure, to_numpy
 from anyshape.values import make_tensors
@@ -120,6 +121,21 @@ class Reference:
         found: tuple[list[torch.Tensor], Outputs, list[torch.Tensor] | None] | Exception = self.known[key]
         return found
 
+    def take_examples(self) -> list[dict[str, int]]:
+        """The sizes of the user's further examples, at which their own values are used from here on."""
+        taken = []
+        for number, tensors in enumerate(self.case.more_examples):
+            try:
+                sizes = self.agreed.contract.bind([tuple(tensor.shape) for tensor in tensors])
+            except InputError as error:
+                raise DeclarationError(
+                    f"example {number + 2} does not fit the contract: {error.what}",
+                    hint=f"Declare the shapes with shapes={{...}}. What was found is:\n{self.agreed.contract}",
+                ) from error
+            self.known[tuple(sorted(sizes.items()))] = self._run_on(list(tensors))
+            taken.append(sizes)
+        return taken
+
     def seconds_at(self, sizes: Sizes) -> float:
         """How long a run takes at ``sizes``, warmed up."""
         self.at(sizes)
@@ -134,9 +150,15 @@ class Reference:
                 yield dict(key), [tuple(tensor.shape) for tensor in found[1].tensors]
 
     def _run(self, sizes: Sizes) -> Any:
+        try:
+            tensors = self.tensors(sizes)
+        except Exception as error:
+            return error
+        return self._run_on(tensors)
+
+    def _run_on(self, tensors: list[torch.Tensor]) -> Any:
         with torch_bridge.quiet():
             try:
-                tensors = self.tensors(sizes)
                 outputs = self.case.run(tensors)
             except Exception as error:
                 return error
@@ -291,7 +313,8 @@ def verify(
     seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
     rows: list[Row] = []
-    wanted = sizes_to_try(agreed, open_guards, seconds, count)
+    wanted = reference.take_examples()
+    wanted += [sizes for sizes in sizes_to_try(agreed, open_guards, seconds, count) if sizes not in wanted]
     for number, sizes in enumerate(wanted):
         progress(f"{number + 1} of {len(wanted)} sizes")
         rows.append(check(runtime, reference, sizes, names))
