@@ -97,7 +97,7 @@ def export(
             )
         told.done("read", case.summary)
         with told.station("probe"):
-            evidence = probe(case)
+            evidence = probe(case, progress=lambda text: told.doing("probe", text))
         told.done("probe", evidence.summary)
         with told.station("agree"):
             declared = declare(

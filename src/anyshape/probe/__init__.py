@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anyshape.dims import Expr, Range
@@ -69,9 +69,11 @@ def provisional_name(number: int) -> str:
     return f"_d{number}"
 
 
-def probe(case: Case, *, budget: float = 30.0) -> Evidence:
+def probe(
+    case: Case, *, budget: float = 30.0, progress: Callable[[str], None] = lambda text: None
+) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds of processor time."""
-    oracle = Oracle(case, budget)
+    oracle = Oracle(case, budget, progress)
     first = leave_ones(oracle)
     directions = relations(oracle, first)
     base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class Oracle:
 
     case: Case
     budget: float
+    progress: Callable[[str], None] = lambda text: None
     rules: tuple[Rule, ...] = ()
     bundles: tuple[tuple[int, ...], ...] = ()
     fake: bool = False
@@ -117,6 +118,7 @@ class Oracle:
         if key not in self.known:
             self.known[key] = self._run(shapes, used)
             self.runs += 1
+            self.progress(f"{self.runs} sizes tried")
         return self.known[key]
 
     def _run(self, shapes: Shapes, rules: Sequence[Rule]) -> Trial:
