@@ -20,7 +20,7 @@ from anyshape.declare import declare
 from anyshape.options import check_torch_options
 from anyshape.probe import probe
 from anyshape.progress import Progress
-from anyshape.read import evaluation_mode, read
+from anyshape.read import as_module, evaluation_mode, read
 from anyshape.report import write_report
 from anyshape.verify import Verdict
 
@@ -85,24 +85,24 @@ def export(
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
     is not enough. The other arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
     """
-    notes = check_torch_options(torch_options)
+    module, remarks = as_module(model)
+    notes = check_torch_options(torch_options) + remarks
     told = progress or _printing(verbose)
     if isinstance(f, (str, os.PathLike)):
         artifact.check_writable(os.fspath(f))
-    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     with evaluation_mode(module):
         with told.station("read"):
             case = read(
                 module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs
+            )
+            declared = declare(
+                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
             )
         told.done("read", case.summary)
         with told.station("probe"):
             evidence = probe(case, progress=lambda text: told.doing("probe", text))
         told.done("probe", evidence.summary)
         with told.station("agree"):
-            declared = declare(
-                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
-            )
             agreed = agree(case, declared, evidence, notes)
         settings = Settings(
             tuple(output_names or ()),

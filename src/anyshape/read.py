@@ -15,7 +15,7 @@ from anyshape.errors import ModelFault, UsageError
 from anyshape.source import line_of_exception
 from anyshape.tree import Structure, flatten
 
-__all__ = ["Case", "Input", "Outputs", "Shapes", "evaluation_mode", "read"]
+__all__ = ["Case", "Input", "Outputs", "Shapes", "as_module", "evaluation_mode", "read"]
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -134,7 +134,7 @@ def read(
     make_inputs: Callable[[dict[str, int]], Any] | None = None,
 ) -> Case:
     """The case of a model and one example of its inputs; the model has run once when this returns."""
-    module, notes = _as_module(model)
+    module, notes = as_module(model)
     positional, named = _as_args(args), dict(kwargs or {})
     if not positional and not named and make_inputs is None:
         raise UsageError("no example inputs were given", hint="Pass args=(tensor, ...) or kwargs={...}.")
@@ -160,7 +160,8 @@ def read(
     return dataclasses.replace(case, more_examples=more, outputs=_first_run(case))
 
 
-def _as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
+def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
+    """The module to run, and what should be said of it; `UsageError` for what can't be traced."""
     if isinstance(model, torch.export.ExportedProgram):
         return model.module(), ["the model is an ExportedProgram: its own module is the reference"]
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
