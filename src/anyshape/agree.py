@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from anyshape.contract import Contract, Dim, Tensor
 from anyshape.declare import FREE, STATIC, UNLISTED, Declaration, Size
 from anyshape.dims import Expr, Mismatch, Range, Relation, bind
-from anyshape.errors import ContractFault, DeclarationError, SourceLine
+from anyshape.errors import ContractFault, DeclarationError
 from anyshape.naming import name_dims
 from anyshape.probe import Evidence, FoundDim
 from anyshape.read import Case
@@ -24,7 +24,6 @@ class Agreed:
     contract: Contract
     rules: tuple[Rule, ...]
     generic: Mapping[str, int]
-    lines: Mapping[str, SourceLine]  # where PyTorch objects to a larger size of a dim
     explicit: frozenset[str] = frozenset()  # dims whose range the user declared
 
 
@@ -32,7 +31,6 @@ class Agreed:
 class _Union:
     """The found dims in terms of the user's names, as far as they are known."""
 
-    case: Case
     meaning: dict[str, Expr] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -94,7 +92,7 @@ def _is_provisional(name: str) -> bool:
 
 def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Sequence[str] = ()) -> Agreed:
     """The contract of declared and found together, never narrower than what was declared."""
-    union = _Union(case, labels=declaration.labels, notes=list(notes))
+    union = _Union(labels=declaration.labels, notes=list(notes))
     for number, item in enumerate(case.inputs):
         for axis, size in enumerate(declaration.sizes[number]):
             found = evidence.shapes[number][axis]
@@ -131,10 +129,10 @@ def _pin_static(case: Case, declaration: Declaration, evidence: Evidence, union:
                 constant = isinstance(size, Expr) and size.constant is not None
                 if size is wanted or (constant and wanted is STATIC):
                     place, found = f"{item.path} axis {axis}", evidence.shapes[number][axis]
-                    _pin(case, union, evidence, place, found, wanted is STATIC)
+                    _pin(union, evidence, place, found, wanted is STATIC)
 
 
-def _pin(case: Case, union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
+def _pin(union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
     known = union.resolved(found)
     for name in sorted(known.names):
         if _is_provisional(name) and name not in union.free:
@@ -176,7 +174,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
     example = _inverse(evidence, union, {d.name: d.example for d in evidence.dims})
     example |= _example(case, shapes, declaration)
     generic = {**example, **_inverse(evidence, union, {d.name: d.generic for d in evidence.dims})}
-    dims, lines = [], {}
+    dims = []
     for name in names:
         found, source = _found_range(evidence, union, name)
         declared = declaration.ranges.get(name)
@@ -185,8 +183,6 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         reason = _reason(range_, found, source)
         limit = None if source is None else _in_sizes(union, source, source.tried, most=True)
         dims.append(Dim(name, range_, example[name], origin, "sampled", reason, limit))
-        if source is not None and source.above is not None:
-            lines[name] = source.above
     inputs = tuple(
         Tensor(item.path, str(item.example.dtype).removeprefix("torch."), shape, rule.to_json())
         for item, shape, rule in zip(case.inputs, shapes, rules, strict=True)
@@ -201,7 +197,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         input_structure=case.structure.to_json(),
     )
     clipped = {dim.name: _clipped(generic[dim.name], dim.range, dim.example) for dim in dims}
-    return Agreed(contract, rules, clipped, lines, frozenset(declaration.ranges))
+    return Agreed(contract, rules, clipped, frozenset(declaration.ranges))
 
 
 def _notes(evidence: Evidence) -> list[str]:

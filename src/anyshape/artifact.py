@@ -17,7 +17,6 @@ from anyshape.errors import FileError
 __all__ = ["CONTRACT_KEY", "attach", "contract_of", "read_model", "save"]
 
 CONTRACT_KEY = "anyshape.contract"
-VERSION_KEY = "anyshape.version"
 PROTOBUF_LIMIT = 1_900_000_000
 
 

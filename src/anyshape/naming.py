@@ -39,8 +39,7 @@ def name_dims(
     used = set(taken)
     for name in names:
         places = _places(case, name, shapes)
-        for candidate in _candidates(places, name in indexed, case):
-            candidate = candidate if candidate.isidentifier() else f"input_{candidate}"
+        for candidate in _candidates(places, name in indexed):
             if candidate not in used:
                 made[name] = candidate
                 used.add(candidate)
@@ -59,8 +58,8 @@ def _places(case: Case, name: str, shapes: Sequence[tuple[Expr, ...]]) -> list[P
     return [place for _, place in sorted(places, key=lambda pair: pair[0])]
 
 
-def _candidates(places: list[Place], indexed: bool, case: Case) -> list[str]:
-    kind = next((word for place in places if (word := _kind(place, indexed, case))), "")
+def _candidates(places: list[Place], indexed: bool) -> list[str]:
+    kind = next((word for place in places if (word := _kind(place, indexed))), "")
     first = places[0]
     own = re.sub(r"\W+", "_", first.item.path)
     own = own if own.isidentifier() else f"input_{own}"
@@ -76,14 +75,7 @@ def _candidates(places: list[Place], indexed: bool, case: Case) -> list[str]:
     return [kind, f"{last}_{kind}", f"{own}_{kind}", whole, f"{whole}_size"]
 
 
-def _last_word(path: str) -> str:
-    """The end of a path that can stand alone: ``ids`` of ``text.ids``, ``boxes_0`` of ``batch.boxes.0``."""
-    parts = re.sub(r"[^\w.]+", "_", path).split(".")
-    start = max((k for k, part in enumerate(parts) if part.isidentifier()), default=0)
-    return "_".join(parts[start:])
-
-
-def _kind(place: Place, indexed: bool, case: Case) -> str:
+def _kind(place: Place, indexed: bool) -> str:
     rank, axis, path = len(place.shape), place.axis, place.item.path
     integers = not place.item.example.is_floating_point()
     fixed = [size.constant is not None for size in place.shape]

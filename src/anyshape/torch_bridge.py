@@ -29,7 +29,6 @@ __all__ = [
     "TraceGuard",
     "fake_mode",
     "guards_with_lines",
-    "is_unbacked",
     "open_registered",
     "quiet",
     "size_oblivious",
@@ -143,8 +142,3 @@ class _LinedLocation(str):
         made = super().__new__(cls, str(line))
         made.line = line
         return made
-
-
-def is_unbacked(symbol: Any) -> bool:
-    """Whether a symbol of a trace stands for a size that depends on values."""
-    return str(symbol).startswith(("u", "zuf")) and not str(symbol).startswith("s")
