@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anyshape.dims import Expr
+from anyshape.dims import Expr, parse_expr
 from anyshape.read import Case, Shapes
 
 __all__ = ["Rule", "make_tensors", "rule_from_json", "rules_of"]
@@ -49,8 +49,6 @@ class Rule:
 
 def rule_from_json(data: dict[str, Any]) -> Rule:
     """The rule that `Rule.to_json` wrote."""
-    from anyshape.dims import parse_expr
-
     limit = parse_expr(data["limit"]) if "limit" in data else None
     return Rule(data["kind"], data["low"], data["high"], tuple(data.get("seen", ())), limit)
 

@@ -20,6 +20,7 @@ from anyshape.dims import Space, choose
 from anyshape.errors import DeclarationError, InputError
 from anyshape.read import Case, Outputs
 from anyshape.runtime import Runtime, RuntimeFailure, to_numpy
+from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
 __all__ = ["Reference", "Row", "Verdict", "check", "sizes_to_try", "verify"]
@@ -181,8 +182,6 @@ class Reference:
         )
         try:
             with torch.no_grad():
-                from anyshape.tree import flatten
-
                 return [tensor for _, tensor in flatten(self._exact(*args, **kwargs))[0]]
         except Exception:
             self._exact = None  # something in the model insists on float32: the fixed tolerance serves
