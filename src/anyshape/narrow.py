@@ -1,7 +1,7 @@
 """narrow: a contract without the sizes that failed, where nobody declared them. The contract says so.
 
 Three things are left out this way: sizes of 0 and 1, where runtimes and PyTorch part ways most often; what lies
-beyond a guard of the trace; and all sizes below the first that is right. The file itself then refuses what was left out.
+beyond a guard of the trace; and all sizes below the first that is right. The file itself then refuses them.
 """
 
 from __future__ import annotations
