@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx_ir as ir
+import onnxscript
 import sympy
 import torch
 import torch.fx.experimental._config as fx_config
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.onnx._internal.exporter import (
+    _building,
+    _constants,
+    _core,
+    _ir_passes,
+    _registration,
+    _tensors,
+)
+from torch.onnx._internal.exporter._core import torch_dtype_to_onnx_dtype
 from torch.utils import _pytree
 
 from anyshape.errors import SourceLine
@@ -33,6 +46,8 @@ __all__ = [
     "quiet",
     "size_oblivious",
     "trace_guards",
+    "traced_on_real_tensors",
+    "viewed_argument",
 ]
 
 
@@ -142,3 +157,140 @@ class _LinedLocation(str):
         made = super().__new__(cls, str(line))
         made.line = line
         return made
+
+
+def traced_on_real_tensors(
+    function: Callable[..., Any], tensors: Sequence[torch.Tensor]
+) -> torch.fx.GraphModule:
+    """Every operator that ``function`` calls, composite ones whole, on tensors with values.
+
+    torch.export has no such mode: it refuses where Python looks at a value. Only ``pre_dispatch`` keeps composite
+    operators whole, and only the underscored switch lets a value be read.
+    """
+    tracer = make_fx(
+        function,
+        tracing_mode="real",
+        pre_dispatch=True,
+        record_stack_traces=True,
+        _error_on_data_dependent_ops=False,
+    )
+    return tracer(*tensors)
+
+
+def viewed_argument(target: Any) -> int | None:
+    """The position of the argument that an operator's result is a view of, by its schema."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or not any(item.alias_info for item in schema.returns):
+        return None
+    for position, item in enumerate(schema.arguments):
+        if item.alias_info is not None and not item.alias_info.is_write:
+            return position
+    return None
+
+
+# --- ONNX translations: torch.onnx has no public way to translate one operator --------------------------
+
+
+@functools.cache
+def _registry() -> Any:
+    return _registration.ONNXRegistry.from_torchlib()
+
+
+def onnx_function(target: Any, is_complex: bool) -> Callable[..., Any] | None:
+    """torch.onnx's translation of an operator, if it has one."""
+    found = [item for item in _registry().get_decomps(target) if item.is_complex == is_complex]
+    return found[0].onnx_function if found else None
+
+
+@functools.cache
+def onnx_opset() -> Any:
+    """The operators as onnxscript functions, at the version that torch.onnx's translations are written for."""
+    return onnxscript.values.Opset("", _constants.TORCHLIB_OPSET)
+
+
+def onnx_recorder() -> Any:
+    """An evaluator that keeps the ONNX nodes which translations make."""
+    return _building.OpRecorder(onnx_opset(), {})
+
+
+@contextlib.contextmanager
+def recording(recorder: Any) -> Iterator[None]:
+    """Within this context, translations put their nodes into ``recorder``."""
+    before = _core.current_tracer
+    with onnxscript.evaluator.default_as(recorder):
+        _core.current_tracer = recorder
+        try:
+            yield
+        finally:
+            _core.current_tracer = before
+
+
+def onnx_input(name: str) -> ir.Value:
+    """A value that translations can compute with."""
+    return _tensors.SymbolicTensor(onnx_opset(), name=name)
+
+
+def onnx_dtype(dtype: torch.dtype) -> ir.DataType:
+    return torch_dtype_to_onnx_dtype(dtype)
+
+
+def onnx_tensor(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
+    """A weight, not copied."""
+    made: ir.TensorProtocol = _core.TorchTensor(tensor, name=name)
+    return made
+
+
+def onnx_argument(leaf: Any) -> Any:
+    """A plain argument of an operator as translations take it."""
+    if isinstance(leaf, torch.dtype):
+        return torch_dtype_to_onnx_dtype(leaf)
+    if isinstance(leaf, (torch.device, torch.memory_format, torch.layout)):
+        return str(leaf)
+    return leaf
+
+
+def returns_a_list(target: Any) -> bool:
+    """Whether an operator returns a list of tensors, by its schema."""
+    schema = getattr(target, "_schema", None)
+    return (
+        schema is not None and len(schema.returns) == 1 and isinstance(schema.returns[0].type, torch.ListType)
+    )
+
+
+def finished_model(graph: ir.Graph, recorder: Any) -> ir.Model:
+    """A model of a graph that ``recorder`` made, with the functions and operator sets it uses."""
+    model = ir.Model(graph, ir_version=_constants.ONNX_IR_VERSION, producer_name="anyshape")
+    for identifier, function in recorder.functions.items():
+        if not isinstance(function, ir.Function):
+            function = ir.serde.deserialize_function(function.to_function_proto())
+        model.functions[identifier] = function
+    _ir_passes.add_opset_imports(model)
+    return model
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    table: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
+    return {**torch._decomp.decomposition_table, **table}
+
+
+def decomposition(target: Any) -> Callable[..., Any] | None:
+    """What an operator is made of, as a function of the same arguments; None if it is not made of others."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    found = _decompositions().get(target)
+    if found is None and target._can_decompose():
+        found = target.decompose
+    return found
+
+
+def traced_without_data(function: Callable[..., Any], values: Sequence[Any]) -> torch.fx.GraphModule:
+    """The operators that ``function`` calls on tensors of the shapes, strides and types of ``values``."""
+    with FakeTensorMode():
+        tensors = [
+            torch.empty_strided(value.shape, value.strides, dtype=value.dtype)
+            if value.strides is not None
+            else torch.empty(value.shape, dtype=value.dtype)
+            for value in values
+        ]
+        return make_fx(function)(*tensors)

@@ -6,20 +6,18 @@ which costs nothing, and whose target is made impossible when a condition does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from anyshape.contract import Contract
-from anyshape.dims import Expr, Relation
-from anyshape.dims.expr import Call
+from anyshape.dims import Relation
+from anyshape.lower.sizes import SizeNodes, axis_sources
 
 __all__ = ["enforce"]
 
 IMPOSSIBLE = 1 << 40
-COMPARISONS = {"<=": "LessOrEqual", "<": "Less", "==": "Equal"}
-FUNCTIONS = {"%": "Mod", "max": "Max", "min": "Min"}
 
 
 def enforce(model: ir.Model, contract: Contract, relations: Sequence[Relation]) -> None:
@@ -33,14 +31,14 @@ class _Builder:
     def __init__(self, model: ir.Model, contract: Contract, prefix: str) -> None:
         self.model, self.contract, self.prefix = model, contract, prefix
         self.nodes: list[ir.Node] = []
-        self.shapes: dict[str, ir.Value] = {}
 
     def enforce(self, relation: Relation) -> None:
         value = self._input_with(relation)
         users = [(use.node, use.idx) for use in value.uses()]
-        holds = self._holds(relation)
+        sizes = SizeNodes(axis_sources(self.contract, self.model.graph.inputs), self._add)
+        holds = sizes.holds(relation)
         bad = self._add("Cast", [self._add("Not", [holds])], {"to": ir.DataType.INT64})
-        target = self._add("Sub", [self._shape(value), self._add("Mul", [bad, self._constant(IMPOSSIBLE)])])
+        target = self._add("Sub", [sizes.shape(value), self._add("Mul", [bad, sizes.constant(IMPOSSIBLE)])])
         checked = self._add("Reshape", [value, target], {"allowzero": 1})
         checked.type, checked.shape = value.type, value.shape
         node = checked.producer()
@@ -61,57 +59,10 @@ class _Builder:
         ]
         return self.model.graph.inputs[min(ranked)[1]]
 
-    def _holds(self, relation: Relation) -> ir.Value:
-        sides = [self._size(relation.left), self._size(relation.right)]
-        if relation.op == "!=":
-            return self._add("Not", [self._add("Equal", sides)])
-        return self._add(COMPARISONS[relation.op], sides)
-
-    def _size(self, size: Expr) -> ir.Value:
-        total: ir.Value | None = None
-        for monomial, coefficient in size.terms:
-            term = self._constant(coefficient)
-            for atom, power in monomial:
-                for _ in range(power):
-                    term = self._add("Mul", [term, self._atom(atom)])
-            total = term if total is None else self._add("Add", [total, term])
-        return total if total is not None else self._constant(0)
-
-    def _atom(self, atom: str | Call) -> ir.Value:
-        if isinstance(atom, Call):
-            made = [self._size(argument) for argument in atom.arguments]
-            if atom.function == "//":  # ONNX's Div cuts towards zero, and its Mod rounds down as Python's
-                return self._add("Div", [self._add("Sub", [made[0], self._add("Mod", made)]), made[1]])
-            return self._add(FUNCTIONS[atom.function], made)
-        number, axis, rate, offset = self._place(atom)
-        size = self._add("Gather", [self._shape(self.model.graph.inputs[number]), self._constant(axis)])
-        if offset:
-            size = self._add("Sub", [size, self._constant(offset)])
-        return size if rate == 1 else self._add("Div", [size, self._constant(rate)])
-
-    def _place(self, name: str) -> tuple[int, int, int, int]:
-        """An axis from which a dim can be read off: its size is rate times the dim, plus an offset."""
-        for number, item in enumerate(self.contract.inputs):
-            for axis, size in enumerate(item.shape):
-                affine = size.affine() if size is not None else None
-                if affine is not None and affine[0].keys() == {name}:
-                    return number, axis, affine[0][name], affine[1]
-        raise LookupError(f"no axis tells the size of {name}")
-
-    def _shape(self, value: ir.Value) -> ir.Value:
-        name = value.name or ""
-        if name not in self.shapes:
-            self.shapes[name] = self._add("Shape", [value])
-        return self.shapes[name]
-
-    def _constant(self, number: int) -> ir.Value:
-        tensor = ir.tensor(np.asarray(number, np.int64))
-        return self._add("Constant", [], {"value": tensor})
-
     def _add(
-        self, operator: str, inputs: list[ir.Value], attributes: dict[str, object] | None = None
+        self, operator: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None
     ) -> ir.Value:
-        node = ir.node(operator, inputs, attributes or {}, name=f"{self.prefix}_{len(self.nodes)}")  # type: ignore[arg-type]
+        node = ir.node(operator, inputs, attributes or {}, name=f"{self.prefix}_{len(self.nodes)}")
         node.outputs[0].name = node.name
         self.nodes.append(node)
         return node.outputs[0]

@@ -1,0 +1,80 @@
+"""promote: ONNX operators take arguments of one type, PyTorch's promote them. The casts that PyTorch does silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from anyshape import torch_bridge
+from anyshape.dims import Expr
+from anyshape.tape.steps import Step, Value, map_leaves
+
+__all__ = ["promoted"]
+
+aten = torch.ops.aten
+# These take their arguments in the type of their result, though they are not element by element.
+AS_RESULT = {aten.cat, aten.stack, aten.concat, aten.hstack, aten.vstack, aten.sum, aten.prod, aten.cumsum, aten.cumprod,
+             aten.mean, aten.where, aten.copy}
+# Their first argument is a mask, or has the type of the result already.
+SELECTS = {aten.where: 1, aten.masked_fill: 2}
+
+
+def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The step's arguments in ONNX, cast to the type in which PyTorch computes."""
+    wanted = _computed_in(step)
+    packet = getattr(step.target, "overloadpacket", None)
+    first = SELECTS.get(packet, 0)
+
+    def cast(leaf: Any) -> Any:
+        made = convert(leaf)
+        if wanted is None:
+            return made
+        if isinstance(leaf, Value) and leaf.dtype != wanted and not leaf.dtype.is_complex:
+            return _cast(made, wanted, made.shape)
+        if isinstance(leaf, Expr):  # a size among tensors
+            return _cast(made, wanted, ir.Shape([]))
+        return made
+
+    args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]
+    kwargs = {}
+    for key, item in step.kwargs.items():
+        made = map_leaves(convert, item)
+        kwargs[key] = -1 if key == "dtype" and made is None else made
+    return args, kwargs
+
+
+def _cast(value: ir.Value, wanted: torch.dtype, shape: ir.Shape | None) -> ir.Value:
+    made: ir.Value = torch_bridge.onnx_opset().Cast(value, to=torch_bridge.onnx_dtype(wanted))
+    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted), shape
+    return made
+
+
+def _computed_in(step: Step) -> torch.dtype | None:
+    """The type that tensors are brought to first, None if each keeps its own."""
+    target, tensors = step.target, step.inputs
+    packet = getattr(target, "overloadpacket", None)
+    if not tensors or not step.outputs or step.outputs[0] is None or step.outputs[0].dtype.is_complex:
+        return None
+    result = step.outputs[0].dtype
+    if packet in AS_RESULT:
+        return result
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.pointwise not in target.tags:
+        return None
+    if result != torch.bool:
+        return result
+    return _common(step)
+
+
+def _common(step: Step) -> torch.dtype | None:
+    """The type in which a comparison is made."""
+    arguments = [
+        torch.empty([1] * min(len(leaf.shape), 1), dtype=leaf.dtype) if isinstance(leaf, Value) else leaf
+        for leaf in step.args
+        if isinstance(leaf, (Value, int, float)) or isinstance(leaf, bool)
+    ]
+    if len(arguments) != 2:
+        return None
+    return torch.result_type(*arguments)

@@ -1,0 +1,139 @@
+"""translate: a tape becomes an ONNX graph, operator by operator: our translation, else torch.onnx's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from anyshape import torch_bridge
+from anyshape.contract import Contract
+from anyshape.dims import Expr
+from anyshape.errors import LowerFault
+from anyshape.lower.promote import promoted
+from anyshape.lower.sizes import SizeNodes, axis_sources
+from anyshape.source import first_line
+from anyshape.tape.steps import Step, Tape, Value, map_leaves
+
+__all__ = ["translate"]
+
+Translations = Mapping[Any, Callable[..., Any]]
+
+
+def translate(tape: Tape, contract: Contract, translations: Translations) -> ir.Model:
+    """The tape as an ONNX model; its inputs, outputs and weights have provisional names."""
+    inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(tape.inputs)]
+    weights = {value: _weight(value, tensor, tape, k) for k, (value, tensor) in enumerate(tape.constants.items())}
+    scope = _Scope(translations, dict(zip(tape.inputs, inputs, strict=True)) | weights)
+    scope.sizes.sources.update(axis_sources(contract, inputs))
+    scope.run(tape.steps)
+    outputs = [scope.values[value] for value in tape.outputs]
+    _name_values(scope.recorder.nodes)
+    graph = ir.Graph(
+        inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
+    )
+    return torch_bridge.finished_model(graph, scope.recorder)
+
+
+class _Scope:
+    """A graph in the making: what each value of the tape is in it."""
+
+    def __init__(self, translations: Translations, values: dict[Value, ir.Value]) -> None:
+        self.translations, self.values = translations, values
+        self.recorder = torch_bridge.onnx_recorder()
+        self.sizes = SizeNodes({}, self._add)
+
+    def run(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            try:
+                self._step(step)
+            except LowerFault:
+                raise
+            except Exception as error:
+                raise LowerFault(
+                    f"no ONNX form of {step.target} could be made: {first_line(_innermost(error))}",
+                    where=step.where,
+                    hint="Give a translation with custom_translation_table={torch.ops....: function}.",
+                ) from error
+
+    def _step(self, step: Step) -> None:
+        function = self.translations.get(step.target) or torch_bridge.onnx_function(
+            step.target, any(value.dtype.is_complex for value in step.inputs)
+        )
+        if function is None:
+            raise LowerFault(
+                f"ONNX has no translation for the operator {_name(step.target)}",
+                where=step.where,
+                hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
+            )
+        with torch_bridge.recording(self.recorder):
+            args, kwargs = promoted(step, self._argument)
+            result = function(*args, **kwargs)
+            self._keep(step, result)
+
+    def _argument(self, leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            return self.values[leaf]
+        if isinstance(leaf, Expr):
+            return self.sizes.size(leaf)
+        return torch_bridge.onnx_argument(leaf)
+
+    def _keep(self, step: Step, result: Any) -> None:
+        """Note what the step's outputs are; ONNX sequences are taken apart."""
+        if isinstance(result, ir.Value) and torch_bridge.returns_a_list(step.target):
+            result = [
+                self._add("SequenceAt", [result, self.sizes.constant(k)], {}) for k in range(len(step.outputs))
+            ]
+        made = result if isinstance(result, Sequence) else [result]
+        for value, output in zip(step.outputs, made, strict=False):
+            if value is not None and output is not None:
+                _describe(output, value)
+                self.values[value] = output
+
+    def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any]) -> ir.Value:
+        node = ir.node(operator, list(inputs), attributes)
+        self.recorder.nodes.append(node)
+        return node.outputs[0]
+
+
+def _describe(output: ir.Value, value: Value) -> None:
+    """Shape and type as the trace saw them; a complex tensor is pairs of reals in its last axis."""
+    sizes: list[int | None] = [size if isinstance(size, int) else None for size in value.shape]
+    real = value.dtype.to_real() if value.dtype.is_complex else value.dtype
+    if output.dtype is None:
+        output.dtype = torch_bridge.onnx_dtype(real)
+    output.shape = ir.Shape([*sizes, 2] if value.dtype.is_complex else sizes)
+
+
+def _graph_input(value: Value, name: str) -> ir.Value:
+    made = torch_bridge.onnx_input(name)
+    _describe(made, value)
+    return made
+
+
+def _weight(value: Value, tensor: torch.Tensor, tape: Tape, number: int) -> ir.Value:
+    name = tape.names.get(value, f"constant_{number}")
+    real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    made = torch_bridge.onnx_input(name)
+    made.const_value = torch_bridge.onnx_tensor(real, name)
+    _describe(made, value)
+    return made
+
+
+def _name(target: Any) -> str:
+    return str(getattr(getattr(target, "_schema", None), "name", target))
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _name_values(nodes: Sequence[ir.Node]) -> None:
+    for number, node in enumerate(nodes):
+        node.name = f"n{number}_{node.op_type}"
+        for place, output in enumerate(node.outputs):
+            output.name = f"v{number}_{place}"

@@ -1,0 +1,272 @@
+"""Functional: a tape without writes. Each in-place step becomes its functional twin, and views follow their base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from anyshape import torch_bridge
+from anyshape.errors import CaptureFault, SourceLine
+from anyshape.tape.steps import Step, Tape, Value
+
+__all__ = ["functional"]
+
+aten = torch.ops.aten
+
+
+def functional(tape: Tape) -> Tape:
+    """The same tape, where every step only makes new values."""
+    if not any(_writes(step) for step in tape.steps):
+        return tape
+    state = _State(tape)
+    for step in tape.steps:
+        state.take(step)
+    outputs = [state.now(value) for value in tape.outputs]
+    return replace(tape, steps=state.steps, outputs=outputs)
+
+
+def _writes(step: Step) -> list[str]:
+    schema = getattr(step.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    return [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
+
+
+@dataclass(slots=True)
+class _Version:
+    """What a value is at the moment; for a view, as of which write to its base."""
+
+    value: Value
+    writes: int = 0
+
+
+@dataclass(slots=True)
+class _State:
+    tape: Tape
+    steps: list[Step] = field(default_factory=list)
+    views: dict[Value, tuple[Value, Step, int]] = field(default_factory=dict)  # view: base, by which step, output
+    versions: dict[Value, _Version] = field(default_factory=dict)
+    written: dict[Value, int] = field(default_factory=dict)  # how often a base was written to
+
+    def take(self, step: Step) -> None:
+        names = _writes(step)
+        if not names:
+            self.steps.append(step.mapped(self.current))
+            self.note_views(step)
+        elif names == [_first_name(step)] and isinstance(step.args[0], Value):
+            self.write_step(step)
+        else:
+            raise _cannot(step, "writes to several tensors at once")
+
+    def current(self, leaf: Any) -> Any:
+        return self.now(leaf) if isinstance(leaf, Value) else leaf
+
+    def now(self, value: Value) -> Value:
+        """The value as it is after all writes so far; a view is taken again if its base has changed."""
+        version = self.versions.get(value)
+        if value not in self.views:
+            return version.value if version else value
+        base, step, number = self.views[value]
+        writes = self.written.get(self.root(value), 0)
+        if (version.writes if version else 0) == writes:
+            return version.value if version else value
+        parent = self.now(base)
+        again = step.mapped(lambda leaf: parent if leaf is base else self.current(leaf))
+        outputs = tuple(replace(item) for item in step.outputs)
+        self.steps.append(replace(again, outputs=outputs))
+        self.versions[value] = _Version(outputs[number], writes)
+        return outputs[number]
+
+    def root(self, value: Value) -> Value:
+        while value in self.views:
+            value = self.views[value][0]
+        return value
+
+    def note_views(self, step: Step) -> None:
+        base = torch_bridge.viewed_argument(step.target)
+        if base is None or not isinstance(step.args[base], Value):
+            return
+        source: Value = step.args[base]
+        if not _shares_memory(step, source):
+            return
+        writes = self.written.get(self.root(source), 0)
+        for number, output in enumerate(step.outputs):
+            self.views[output] = (source, step, number)
+            self.versions[output] = _Version(output, writes)
+
+    def write_step(self, step: Step) -> None:
+        target = step.args[0]
+        twin = _twin(step)
+        before = self.now(target)
+        made = Value(target.shape, target.dtype, target.strides)
+        called = replace(step.mapped(self.current), target=twin, outputs=(made,))
+        if twin is aten.zeros_like.default:
+            called = replace(called, args=(before,), kwargs={})
+        self.steps.append(called)
+        self.write(target, made, step.where)
+        for output in step.outputs:  # an in-place operator returns what it wrote to
+            self.views[output] = (target, _same(output, target), 0)
+            self.versions[output] = _Version(made, self.written[self.root(target)])
+
+    def write(self, value: Value, new: Value, where: SourceLine | None) -> None:
+        chain, root = [], value
+        while root in self.views:
+            base, step, number = self.views[root]
+            chain.append((base, step, number, self.now(base)))
+            root = base
+        writes = self.written[root] = self.written.get(root, 0) + 1
+        self.versions[value] = _Version(new, writes)
+        for base, step, number, before in chain:
+            new = self.put_back(step, number, before, new, where)
+            self.versions[base] = _Version(new, writes)
+
+    def put_back(self, step: Step, number: int, base: Value, new: Value, where: SourceLine | None) -> Value:
+        """The base with one of its views replaced by ``new``."""
+        put = _PUT_BACK.get(getattr(step.target, "overloadpacket", step.target))
+        if put is None:
+            raise _cannot(replace(step, where=where), f"writes to a tensor through {step.target}")
+        target, args = put(step, number, base, new)
+        if target is None:
+            return new
+        made = Value(base.shape, base.dtype, base.strides)
+        self.steps.append(Step(target, args, {}, (made,), where))
+        return made
+
+
+def _first_name(step: Step) -> str:
+    name: str = step.target._schema.arguments[0].name
+    return name
+
+
+def _cannot(step: Step, what: str) -> CaptureFault:
+    return CaptureFault(
+        f"{step.target} {what}, which has no functional form here",
+        where=step.where,
+        hint="Write it without the in-place operation.",
+    )
+
+
+def _twin(step: Step) -> Any:
+    """The functional operator of an in-place one: `add_.Tensor` is `add.Tensor`."""
+    name, overload = step.target._schema.name, step.target._overloadname
+    if name == "aten::zero_":
+        return aten.zeros_like.default
+    space, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), base.removesuffix("_"), None)
+    if packet is None or not base.endswith("_") or not hasattr(packet, overload):
+        raise _cannot(step, "has no functional twin")
+    return getattr(packet, overload)
+
+
+def _same(output: Value, target: Value) -> Step:
+    return Step(aten.alias.default, (target,), {}, (output,))
+
+
+def _shares_memory(step: Step, source: Value) -> bool:
+    """Operators such as reshape, contiguous and to return a view only where they can."""
+    name = step.target._schema.name
+    output = step.outputs[0] if step.outputs else None
+    if output is None:
+        return False
+    if name in ("aten::contiguous", "aten::to", "aten::type_as"):
+        return (output.dtype, output.strides, output.shape) == (source.dtype, source.strides, source.shape)
+    if name in ("aten::reshape", "aten::flatten", "aten::reshape_as"):
+        flat = torch.empty_strided(source.shape, source.strides or (), dtype=source.dtype, device="meta")
+        return bool(flat.reshape(output.shape)._is_view())
+    return True
+
+
+Put = tuple[Any, tuple[Any, ...]]
+
+
+def _reshaped(step: Step, number: int, base: Value, new: Value) -> Put:
+    return aten.reshape.default, (new, list(base.shape))
+
+
+def _identity(step: Step, number: int, base: Value, new: Value) -> Put:
+    return None, ()
+
+
+def _argument(step: Step, name: str) -> Any:
+    """An argument of a step by name, its default if it was not given."""
+    for position, item in enumerate(step.target._schema.arguments):
+        if item.name == name:
+            if position < len(step.args):
+                return step.args[position]
+            return step.kwargs.get(name, item.default_value)
+    raise KeyError(name)
+
+
+def _slice(step: Step, number: int, base: Value, new: Value) -> Put:
+    return aten.slice_scatter.default, (
+        base,
+        new,
+        *(_argument(step, name) for name in ("dim", "start", "end", "step")),
+    )
+
+
+def _select(step: Step, number: int, base: Value, new: Value) -> Put:
+    return aten.select_scatter.default, (base, new, step.args[1], step.args[2])
+
+
+def _piece(step: Step, number: int, base: Value, new: Value) -> Put:
+    axis = _argument(step, "dim")
+    sizes = [output.shape[axis] for output in step.outputs]
+    start = sum(sizes[:number])
+    return aten.slice_scatter.default, (base, new, axis, start, start + sizes[number], 1)
+
+
+def _unbound(step: Step, number: int, base: Value, new: Value) -> Put:
+    return aten.select_scatter.default, (base, new, _argument(step, "dim"), number)
+
+
+def _diagonal(step: Step, number: int, base: Value, new: Value) -> Put:
+    return aten.diagonal_scatter.default, (
+        base,
+        new,
+        *(_argument(step, name) for name in ("offset", "dim1", "dim2")),
+    )
+
+
+def _narrowed(step: Step, number: int, base: Value, new: Value) -> Put:
+    axis, start, length = step.args[1:4]
+    return aten.slice_scatter.default, (base, new, axis, start, start + length, 1)
+
+
+_PUT_BACK: dict[Any, Callable[[Step, int, Value, Value], Put]] = {
+    **dict.fromkeys(
+        (
+            aten.view,
+            aten._unsafe_view,
+            aten.reshape,
+            aten.reshape_as,
+            aten.view_as,
+            aten.flatten,
+            aten.unflatten,
+            aten.unsqueeze,
+            aten.squeeze,
+        ),
+        _reshaped,
+    ),
+    **dict.fromkeys(
+        (aten.alias, aten.detach, aten.detach_, aten.contiguous, aten.to, aten.type_as, aten.lift_fresh), _identity
+    ),
+    aten.slice: _slice,
+    aten.select: _select,
+    aten.narrow: _narrowed,
+    aten.diagonal: _diagonal,
+    aten.unbind: _unbound,
+    **dict.fromkeys((aten.split, aten.split_with_sizes, aten.chunk, aten.tensor_split), _piece),
+    aten.transpose: lambda step, number, base, new: (aten.transpose.int, (new, *step.args[1:])),
+    aten.t: lambda step, number, base, new: (aten.t.default, (new,)),
+    aten.permute: lambda step, number, base, new: (aten.permute.default, (new, _inverse(step.args[1]))),
+}
+
+
+def _inverse(order: list[int]) -> list[int]:
+    count = len(order)
+    places = [axis % count for axis in order]
+    return [places.index(axis) for axis in range(count)]

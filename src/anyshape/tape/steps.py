@@ -1,0 +1,89 @@
+"""A tape: the operators that a module ran at one set of sizes, in order. Sizes in it may become expressions later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from anyshape.errors import SourceLine
+
+__all__ = ["Step", "Tape", "Value", "leaves", "map_leaves"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor on the tape. Two values are the same only if they are the same object."""
+
+    shape: tuple[Any, ...]  # int, or Expr once the tape stands for all sizes
+    dtype: torch.dtype
+    strides: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One call of an operator. Arguments nest lists; their leaves are values, numbers, dtypes and such."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    where: SourceLine | None = None
+
+    @property
+    def inputs(self) -> list[Value]:
+        return [leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+
+    def mapped(self, change: Callable[[Any], Any]) -> Step:
+        """The step with each leaf of its arguments changed; its outputs stay."""
+        return replace(self, args=map_leaves(change, self.args), kwargs=map_leaves(change, self.kwargs))
+
+    def __repr__(self) -> str:
+        return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
+
+
+@dataclass(slots=True)
+class Tape:
+    """Inputs, constant tensors by value, the steps, and the outputs."""
+
+    inputs: list[Value]
+    constants: dict[Value, torch.Tensor]
+    steps: list[Step]
+    outputs: list[Value]
+    names: dict[Value, str] = field(default_factory=dict)  # of the constants that are the module's own
+
+    def used_only(self) -> Tape:
+        """The tape without what no output needs."""
+        needed, kept = set(self.outputs), []
+        for step in reversed(self.steps):
+            if needed.intersection(step.outputs):
+                kept.append(step)
+                needed.update(step.inputs)
+        constants = {value: tensor for value, tensor in self.constants.items() if value in needed}
+        return replace(self, steps=kept[::-1], constants=constants)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """The leaves of nested lists, tuples and dicts."""
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        for item in tree:
+            yield from leaves(item)
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from leaves(item)
+    else:
+        yield tree
+
+
+def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same nesting with each leaf changed."""
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_leaves(change, item) for item in tree)
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(change, item) for key, item in tree.items()}
+    return change(tree)
