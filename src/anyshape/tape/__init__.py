@@ -1,0 +1,21 @@
+"""tape: what a module ran at concrete sizes, and how tapes at several sizes become one for all sizes."""
+
+from __future__ import annotations
+
+from anyshape.tape.expand import expanded
+from anyshape.tape.explain import Apart, Explainer, explained
+from anyshape.tape.functional import functional
+from anyshape.tape.record import record
+from anyshape.tape.steps import Step, Tape, Value
+
+__all__ = [
+    "Apart",
+    "Explainer",
+    "Step",
+    "Tape",
+    "Value",
+    "expanded",
+    "explained",
+    "functional",
+    "record",
+]

@@ -1,0 +1,223 @@
+"""Explain: tapes of one module at several sizes become one tape for all: each number that moved, an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from anyshape.dims import Expr
+from anyshape.dims.fit import fit, fit_real
+from anyshape.errors import CaptureFault, SourceLine
+from anyshape.tape.constants import explained_constant
+from anyshape.tape.steps import Step, Tape, Value
+
+__all__ = ["Apart", "Explainer", "explained", "lined_up"]
+
+Sizes = Mapping[str, int]
+
+
+class Apart(Exception):
+    """The tapes do not run the same operators: from which step on, and the steps there."""
+
+    def __init__(self, number: int, steps: Sequence[Step | None]) -> None:
+        super().__init__(f"the tapes part at step {number}")
+        self.number, self.steps = number, steps
+
+
+def lined_up(tapes: Sequence[Tape]) -> list[list[Step]]:
+    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers."""
+    names = [_numbered(tape) for tape in tapes]
+    longest = max(len(tape.steps) for tape in tapes)
+    for number in range(longest):
+        here = [tape.steps[number] if number < len(tape.steps) else None for tape in tapes]
+        first = here[0]
+        for step, ids in zip(here[1:], names[1:], strict=True):
+            if first is None or step is None or not _alike(first, names[0], step, ids):
+                raise Apart(number, here)
+    outputs = [[ids[value] for value in tape.outputs] for tape, ids in zip(tapes, names, strict=True)]
+    if any(item != outputs[0] for item in outputs):
+        raise Apart(longest, [])
+    return [list(steps) for steps in zip(*(tape.steps for tape in tapes), strict=True)]
+
+
+def _numbered(tape: Tape) -> dict[Value, Any]:
+    """A name for each value that is the same on every tape: constants by their name, or in the order of their use."""
+    ids: dict[Value, Any] = {value: ("input", k) for k, value in enumerate(tape.inputs)}
+    for number, step in enumerate(tape.steps):
+        for value in step.inputs:
+            if value not in ids:
+                ids[value] = ("constant", tape.names.get(value, (number, len(ids))))
+        for k, value in enumerate(step.outputs):
+            ids[value] = ("step", number, k)
+    for value in tape.outputs:
+        ids.setdefault(value, ("constant", tape.names.get(value, "output")))
+    return ids
+
+
+def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:
+    return (
+        one.target is two.target
+        and len(one.outputs) == len(two.outputs)
+        and _same_tree(one.args, one_ids, two.args, two_ids)
+        and _same_tree(one.kwargs, one_ids, two.kwargs, two_ids)
+        and all(
+            a.dtype == b.dtype and len(a.shape) == len(b.shape) if a is not None and b is not None else a is b
+            for a, b in zip(one.outputs, two.outputs, strict=True)
+        )
+    )
+
+
+def _same_tree(one: Any, one_ids: Mapping[Value, Any], two: Any, two_ids: Mapping[Value, Any]) -> bool:
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        return len(one) == len(two) and all(
+            _same_tree(a, one_ids, b, two_ids) for a, b in zip(one, two, strict=True)
+        )
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        return one.keys() == two.keys() and all(_same_tree(one[k], one_ids, two[k], two_ids) for k in one)
+    if isinstance(one, Value) and isinstance(two, Value):
+        return bool(one_ids[one] == two_ids[two])
+    if _is_number(one) and _is_number(two):
+        return type(one) is type(two)
+    return type(one) is type(two) and bool(one == two)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Explains columns of numbers, one number for each row of sizes; each distinct column once."""
+
+    rows: list[dict[str, int]]
+    names: tuple[str, ...]
+    memo: dict[tuple[int, ...], Expr | None] = field(default_factory=dict)
+    data: int = 0
+
+    def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
+        """The number, or the expression of it; None if it is none of the sizes."""
+        if all(item == column[0] for item in column):
+            return column[0]
+        key = tuple(column)
+        if self.memo.get(key) is None:
+            names = {*self.names, *(name for atom in atoms for name in atom.names)}
+            rows = [{name: row[name] for name in row if name in names} for row in self.rows]
+            self.memo[key] = fit(rows, column, atoms)
+        return self.memo[key]
+
+    def axis(self, column: Sequence[int], atoms: Sequence[Expr]) -> int | Expr:
+        """The size of an axis of a result; one that depends on values gets a name of its own."""
+        found = self.size(column, atoms)
+        if found is None:
+            found = Expr.of(f"_data{self.data}")
+            self.data += 1
+            self.memo[tuple(column)] = found
+            for row, value in zip(self.rows, column, strict=True):
+                row[str(found)] = value
+        return found
+
+    def leaf(self, column: Sequence[Any], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
+        """An argument: as it is where it did not move, else its expression."""
+        first = column[0]
+        if all(type(item) is type(first) and (item == first or item != item) for item in column):
+            return first
+        made: Any = None
+        if all(isinstance(item, int) for item in column):
+            made = self.size(column, atoms)
+        elif all(isinstance(item, float) for item in column):
+            made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
+        if made is None:
+            raise CaptureFault(
+                f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
+                f"{_examples(self.rows, column, self.names)}",
+                where=where,
+                hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
+            )
+        return made
+
+
+def _examples(rows: Sequence[Sizes], column: Sequence[Any], names: Sequence[str]) -> str:
+    shown: dict[str, Any] = {}
+    for row, value in zip(rows, column, strict=True):
+        shown.setdefault(", ".join(f"{name} = {row[name]}" for name in names), value)
+    return "; ".join(f"{value} at {sizes}" for sizes, value in list(shown.items())[:3])
+
+
+def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
+    """One tape over expressions; ``shapes`` are those of the inputs. `Apart` where the tapes do not line up."""
+    steps = lined_up(tapes)
+    first = tapes[0]
+    new: dict[Value, Value] = {
+        value: replace(value, shape=shape, strides=None) for value, shape in zip(first.inputs, shapes, strict=True)
+    }
+    made = Tape([new[value] for value in first.inputs], {}, [], [])
+    constants = _constants(tapes, steps)
+    for value, (tensors, where) in constants.items():
+        new[value] = replace(value, strides=None)
+        own = value in first.names
+        step = None if own else explained_constant(tensors, new[value], explainer, where)
+        if step is None:
+            made.constants[new[value]] = tensors[0]
+            if own:
+                made.names[new[value]] = first.names[value]
+        else:
+            new[value] = step.outputs[0]
+            made.steps.append(step)
+    for column in steps:
+        made.steps.append(explained_step(column, new, explainer))
+    made.outputs = [new[value] for value in first.outputs]
+    return made
+
+
+def explained_step(column: Sequence[Step], new: dict[Value, Value], explainer: Explainer) -> Step:
+    """One step of all tapes as one: arguments and the sizes of its results explained."""
+    first = column[0]
+    atoms = list(
+        dict.fromkeys(size for value in first.inputs for size in new[value].shape if isinstance(size, Expr))
+    )
+
+    def merged(trees: Sequence[Any]) -> Any:
+        one = trees[0]
+        if isinstance(one, (list, tuple)):
+            return type(one)(merged(items) for items in zip(*trees, strict=True))
+        if isinstance(one, Mapping):
+            return {key: merged([tree[key] for tree in trees]) for key in one}
+        if isinstance(one, Value):
+            return new[one]
+        return explainer.leaf(trees, atoms, first.where)
+
+    args = merged([step.args for step in column])
+    kwargs = merged([step.kwargs for step in column])
+    outputs = []
+    for values in zip(*(step.outputs for step in column), strict=True):
+        if values[0] is None:
+            outputs.append(values[0])
+            continue
+        axes = zip(*(value.shape for value in values), strict=True)
+        shape = tuple(explainer.axis(axis, atoms) for axis in axes)
+        new[values[0]] = replace(values[0], shape=shape, strides=None)
+        outputs.append(new[values[0]])
+    return replace(first, args=args, kwargs=kwargs, outputs=tuple(outputs))
+
+
+Seen = tuple[list[torch.Tensor], SourceLine | None]
+
+
+def _constants(tapes: Sequence[Tape], steps: Sequence[Sequence[Step]]) -> dict[Value, Seen]:
+    """For each constant of the first tape, that constant on every tape, and the line that uses it first."""
+    found: dict[Value, Seen] = {}
+    for column in steps:
+        for values in zip(*(step.inputs for step in column), strict=True):
+            if values[0] in tapes[0].constants and values[0] not in found:
+                found[values[0]] = _on_all(tapes, values), column[0].where
+    for values in zip(*(tape.outputs for tape in tapes), strict=True):
+        if values[0] in tapes[0].constants:
+            found.setdefault(values[0], (_on_all(tapes, values), None))
+    return found
+
+
+def _on_all(tapes: Sequence[Tape], values: Sequence[Value]) -> list[torch.Tensor]:
+    return [tape.constants[value] for tape, value in zip(tapes, values, strict=True)]
