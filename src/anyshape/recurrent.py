@@ -4,8 +4,9 @@ PyTorch's recurrent kernels loop over time inside C++, so ``torch.export`` eithe
 or unrolls it. Under :func:`recurrent_as_operators` the call is kept whole: its shapes are known without
 looking at a size, and :data:`TRANSLATIONS` turns it into ONNX operators that loop at run time.
 
-Three calls keep PyTorch's own path, because ONNX has no operator that means the same: packed sequences,
-dropout between layers while training, and an LSTM with a projection (``proj_size``).
+Two calls keep PyTorch's own path, because ONNX has no operator that means the same: dropout between layers
+while training, and an LSTM with a projection (``proj_size``). Packed sequences are not captured here either;
+:data:`TRANSLATIONS` has PyTorch's own operators for them, which pack, run the layers, and pad again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import onnx_ir as ir
 import torch
 from onnxscript.onnx_opset import opset18
 from torch import Tensor
@@ -85,17 +87,8 @@ _OPERATORS: dict[Callable[..., Any], torch._ops.OpOverload] = {
 
 # --- Capture --------------------------------------------------------------------------------------------
 
-_DENSE_PARAMETERS = (
-    "input",
-    "hx",
-    "params",
-    "has_biases",
-    "num_layers",
-    "dropout",
-    "train",
-    "bidirectional",
-    "batch_first",
-)
+_LAYER_PARAMETERS = ("params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
+_DENSE_PARAMETERS = ("input", "hx", *_LAYER_PARAMETERS, "batch_first")
 
 
 @contextmanager
@@ -141,11 +134,19 @@ def _has_onnx_operator(call: dict[str, Any]) -> bool:
     # weights to where a dense call has the flag for biases.
     if "batch_first" not in call or not isinstance(call["has_biases"], bool):
         return False
-    if call["train"] and call["dropout"] > 0 and call["num_layers"] > 1:
-        return False
+    return _missing_in_onnx(*(call[name] for name in _LAYER_PARAMETERS)) is None
+
+
+def _missing_in_onnx(
+    params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool
+) -> str | None:
+    """What these layers do that ONNX's operators don't, or None."""
+    if train and dropout > 0 and num_layers > 1:
+        return "dropout between layers while training"
     # A projection adds a fifth weight to each direction of each layer.
-    directions: int = call["num_layers"] * (2 if call["bidirectional"] else 1)
-    return len(call["params"]) == directions * (4 if call["has_biases"] else 2)
+    if len(params) != num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2):
+        return "a projection (proj_size)"
+    return None
 
 
 # --- Translation ----------------------------------------------------------------------------------------
@@ -238,13 +239,19 @@ def _run_stack_with_a_row(stack: _Stack, sequence: Value, states: Sequence[Value
     return [op.Slice(result, [0], batch, [1]) for result in _run_stack(stack, padded[0], padded[1:])]
 
 
-def _run_stack(stack: _Stack, sequence: Value, states: Sequence[Value]) -> list[Value]:
-    """The output of the last layer, then each kind of final state of all layers."""
+def _run_stack(
+    stack: _Stack, sequence: Value, states: Sequence[Value], lengths: Value | None = None
+) -> list[Value]:
+    """The output of the last layer, then each kind of final state of all layers.
+
+    With lengths, each row of the batch ends at its own: there its forward state is final, and there its
+    backward direction begins.
+    """
     final_states: list[tuple[Value, ...]] = []
     for layer in range(stack.num_layers):
         initial = [_layer_state(stack, state, layer) for state in states]
         result = stack.cell.operator(
-            sequence, *_layer_weights(stack, layer), None, *initial, **stack.attributes
+            sequence, *_layer_weights(stack, layer), lengths, *initial, **stack.attributes
         )
         sequence = _join_directions(stack, result[0])
         final_states.append(tuple(result[1:]))
@@ -302,10 +309,101 @@ def _concat(values: Sequence[Value]) -> Value:
     return values[0] if len(values) == 1 else op.Concat(*values, axis=0)
 
 
+# --- Translation of packed sequences --------------------------------------------------------------------
+
+# A packed sequence holds the steps of all rows without padding, in the order of time and then of rows. Its
+# rows are sorted by length, longest first, so the rows that are alive at a step are always the first few:
+# `batch_sizes` says how many. PyTorch refuses an empty batch and a row without steps, so no row has to stand
+# in for one here; `_first` fails cleanly in the runtime before an empty batch could reach the layers.
+
+
+def _packed_translation(cell: _Cell) -> Callable[..., tuple[Value, ...]]:
+    def translate(
+        data: Value,
+        batch_sizes: Value,
+        hx: Value,
+        params: Sequence[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> tuple[Value, ...]:
+        missing = _missing_in_onnx(params, has_biases, num_layers, dropout, train, bidirectional)
+        if missing is not None:
+            raise NotImplementedError(f"ONNX has no recurrent operator with {missing}")
+        stack = _Stack(cell, params, has_biases, num_layers, bidirectional)
+        states = list(hx) if isinstance(hx, Sequence) else [hx]
+        places = _places(batch_sizes)
+        sequence = _scatter(data, places, (op.Shape(batch_sizes), _first(batch_sizes)), fill=0)
+        lengths = op.Cast(_counts_across(batch_sizes), to=ir.DataType.INT32)
+        output, *final_states = _run_stack(stack, sequence, states, lengths)
+        return op.GatherND(output, places), *final_states
+
+    return translate
+
+
+def _pack(input: Value, lengths: Value, batch_first: bool) -> tuple[Value, Value]:
+    batch_sizes = _counts_across(lengths)
+    return op.GatherND(input, _places(batch_sizes, batch_first=batch_first)), batch_sizes
+
+
+def _pad(
+    data: Value, batch_sizes: Value, batch_first: bool, padding_value: float, total_length: Value
+) -> tuple[Value, Value]:
+    steps, rows = _padded_steps(batch_sizes, total_length), _first(batch_sizes)
+    sizes = (rows, steps) if batch_first else (steps, rows)
+    places = _places(batch_sizes, batch_first=batch_first)
+    return _scatter(data, places, sizes, fill=padding_value), _counts_across(batch_sizes)
+
+
+def _padded_steps(batch_sizes: Value, total_length: Value) -> Value:
+    if not isinstance(total_length, int):
+        given = op.Reshape(total_length, [1])
+        return op.Where(op.Greater(given, [0]), given, op.Shape(batch_sizes))
+    return op.Constant(value_ints=[total_length]) if total_length > 0 else op.Shape(batch_sizes)
+
+
+def _first(counts: Value) -> Value:
+    return op.Gather(counts, [0], axis=0)
+
+
+def _below(counts: Value) -> Value:
+    """Falling counts as a table of truths: in each line, as many as its count, from the left."""
+    columns = op.Range(0, op.Squeeze(_first(counts), [0]), 1)
+    return op.Less(op.Unsqueeze(columns, [0]), op.Unsqueeze(counts, [1]))
+
+
+def _counts_across(counts: Value) -> Value:
+    """From the length of each row to the number of rows at each step, and as well from that to the lengths."""
+    return op.ReduceSum(op.Cast(_below(counts), to=ir.DataType.INT64), [0], keepdims=0)
+
+
+def _places(batch_sizes: Value, *, batch_first: bool = False) -> Value:
+    """Where each line of packed data lies in the padded sequence."""
+    steps_and_rows = op.NonZero(_below(batch_sizes))
+    if batch_first:
+        steps_and_rows = op.Gather(steps_and_rows, [1, 0], axis=0)
+    return op.Transpose(steps_and_rows, perm=[1, 0])
+
+
+def _scatter(data: Value, places: Value, sizes: tuple[Value, Value], *, fill: float) -> Value:
+    """The padded sequence, whose first two sizes are given."""
+    shape = op.Concat(*sizes, op.Shape(data, start=1), axis=0)
+    padding = op.ConstantOfShape(shape, value=ir.tensor([fill], dtype=data.dtype))
+    return op.ScatterND(padding, places, data)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     _OPERATORS[torch.lstm]: _translation(_LSTM),
     _OPERATORS[torch.gru]: _translation(_GRU),
     _OPERATORS[torch.rnn_tanh]: _translation(_RNN_TANH),
     _OPERATORS[torch.rnn_relu]: _translation(_RNN_RELU),
+    torch.ops.aten._pack_padded_sequence.default: _pack,
+    torch.ops.aten._pad_packed_sequence.default: _pad,
+    torch.ops.aten.lstm.data: _packed_translation(_LSTM),
+    torch.ops.aten.gru.data: _packed_translation(_GRU),
+    torch.ops.aten.rnn_tanh.data: _packed_translation(_RNN_TANH),
+    torch.ops.aten.rnn_relu.data: _packed_translation(_RNN_RELU),
 }
 """What to pass as ``torch.onnx.export(..., custom_translation_table=TRANSLATIONS)``."""
