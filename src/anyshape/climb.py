@@ -183,7 +183,7 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
         for name, tensor, shape in zip(names, case.outputs.tensors, program.outputs, strict=True)
     )
     dims = contract.dims
-    if not program.open_guards:
+    if program.proved:
         dims = tuple(replace(dim, evidence="proved") for dim in dims)
     return replace(contract, dims=dims, outputs=outputs, output_structure=case.outputs.structure.to_json())
 

@@ -24,6 +24,7 @@ import torch.fx.experimental._config as fx_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.onnx._internal._lazy_import import onnxscript_apis
 from torch.onnx._internal.exporter import (
     _building,
     _constants,
@@ -294,3 +295,8 @@ def traced_without_data(function: Callable[..., Any], values: Sequence[Any]) -> 
             for value in values
         ]
         return make_fx(function)(*tensors)
+
+
+def at_opset(model: ir.Model, opset: int | None) -> ir.Model:
+    """The model at another operator set, converted as torch.onnx does it."""
+    return model if opset is None else onnxscript_apis.convert_version(model, opset)

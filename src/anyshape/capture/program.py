@@ -14,6 +14,7 @@ from anyshape.capture.symbols import Untranslatable, to_relations
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
+from anyshape.tape import Tape
 
 __all__ = ["Guard", "Program"]
 
@@ -70,11 +71,15 @@ def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None,
 class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
-    exported: torch.export.ExportedProgram
+    body: torch.export.ExportedProgram | Tape
     rung: str
-    meaning: Mapping[Any, Expr]
     outputs: tuple[tuple[Expr | None, ...], ...]
     guards: tuple[Guard, ...] = field(default=())
+
+    @property
+    def proved(self) -> bool:
+        """Whether every condition that the graph relies on follows from the contract. A fit is never a proof."""
+        return not isinstance(self.body, Tape) and not self.open_guards
 
     @property
     def open_guards(self) -> tuple[Guard, ...]:

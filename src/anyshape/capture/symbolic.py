@@ -54,7 +54,7 @@ def capture_symbolic(case: Case, agreed: Agreed, *, strict: bool) -> Program:
         if item.condition.free_symbols and item.condition.free_symbols <= meaning.keys()
     ]
     unique = {(str(item), item.where): item for item in guards}
-    return Program(exported, rung, meaning, tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
+    return Program(exported, rung, tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
 
 
 def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedProgram:

@@ -15,9 +15,10 @@ from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
-from anyshape.lower.operators import TRANSLATIONS as OPERATORS
-from anyshape.recurrent import TRANSLATIONS as RECURRENT
+from anyshape.lower.translate import translate
+from anyshape.lower.translations import TRANSLATIONS
 from anyshape.source import first_line, innermost_line
+from anyshape.tape import Tape
 
 __all__ = ["lower", "name_outputs"]
 
@@ -30,7 +31,11 @@ def lower(
     translations: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
-    model = _translate(program, opset, {**OPERATORS, **RECURRENT, **(translations or {})})
+    table = {**TRANSLATIONS, **(translations or {})}
+    if isinstance(program.body, Tape):
+        model = torch_bridge.at_opset(translate(program.body, contract, table), opset)
+    else:
+        model = _translate(program.body, opset, table)
     _name_weights(model)
     _separate_outputs(model)
     _name_inputs(model, contract)
@@ -39,20 +44,22 @@ def lower(
     return model
 
 
-def _translate(program: Program, opset: int | None, translations: Mapping[Any, Any]) -> ir.Model:
+def _translate(
+    exported: torch.export.ExportedProgram, opset: int | None, translations: Mapping[Any, Any]
+) -> ir.Model:
     try:
         with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
             made = torch.onnx.export(
-                program.exported,
+                exported,
                 dynamo=True,
                 optimize=False,
                 verify=False,
                 verbose=False,
                 opset_version=opset,
-                custom_translation_table=dict(translations),
+                custom_translation_table={k: f for k, f in translations.items() if isinstance(k, torch._ops.OpOverload)},
             )
     except Exception as error:
-        raise _fault(error, program.exported) from error
+        raise _fault(error, exported) from error
     assert made is not None
     return made.model
 

@@ -73,6 +73,9 @@ class SizeNodes:
     def constant(self, number: int) -> ir.Value:
         return self.add("Constant", [], {"value": ir.tensor(np.asarray(number, np.int64))})
 
+    def constants(self, numbers: Sequence[int]) -> ir.Value:
+        return self.add("Constant", [], {"value": ir.tensor(np.asarray(numbers, np.int64))})
+
     def _size(self, size: Expr) -> ir.Value:
         total: ir.Value | None = None
         for monomial, coefficient in size.terms:

@@ -11,11 +11,13 @@ import torch
 from anyshape import torch_bridge
 from anyshape.contract import Contract
 from anyshape.dims import Expr
+from anyshape.dims.fit import Real
 from anyshape.errors import LowerFault
 from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source import first_line
-from anyshape.tape.steps import Step, Tape, Value, map_leaves
+from anyshape.tape.constants import index_tensor
+from anyshape.tape.steps import Step, Tape, Value
 
 __all__ = ["translate"]
 
@@ -59,7 +61,7 @@ class _Scope:
                 ) from error
 
     def _step(self, step: Step) -> None:
-        function = self.translations.get(step.target) or torch_bridge.onnx_function(
+        function = (lambda: None) if step.target is index_tensor else self.translations.get(step.target) or torch_bridge.onnx_function(
             step.target, any(value.dtype.is_complex for value in step.inputs)
         )
         if function is None:
@@ -69,6 +71,9 @@ class _Scope:
                 hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
             )
         with torch_bridge.recording(self.recorder):
+            if step.target is index_tensor:
+                self._keep(step, self._by_index(*step.args))
+                return
             args, kwargs = promoted(step, self._argument)
             result = function(*args, **kwargs)
             self._keep(step, result)
@@ -77,8 +82,29 @@ class _Scope:
         if isinstance(leaf, Value):
             return self.values[leaf]
         if isinstance(leaf, Expr):
-            return self.sizes.size(leaf)
+            made = self.sizes.size(leaf)
+            made.dtype, made.shape = ir.DataType.INT64, ir.Shape([])
+            return made
+        if isinstance(leaf, Real):
+            return self.sizes.real(leaf)
         return torch_bridge.onnx_argument(leaf)
+
+    def _by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A tensor whose entries are an expression of their indices: those are ranges, each along its own axis."""
+        inner = SizeNodes(self.sizes.sources, self._add)
+        inner.made.update(self.sizes.made)
+        sizes = [self.sizes.size(Expr.of(size)) for size in shape]
+        for axis, size in enumerate(sizes):
+            index = self._add("Range", [inner.constant(0), size, inner.constant(1)], {})
+            others = [k for k in range(len(shape)) if k != axis]
+            inner.made[Expr.of(f"_i{axis}")] = self._add("Unsqueeze", [index, inner.constants(others)], {})
+        if isinstance(entry, tuple):
+            made = self._add("LessOrEqual", [inner.size(side) for side in entry], {})
+        else:
+            made = inner.real(entry) if isinstance(entry, Real) else inner.size(entry)
+        full = self._add("Concat", [self._add("Reshape", [s, inner.constants([1])], {}) for s in sizes], {"axis": 0})
+        cast = self._add("Cast", [made], {"to": torch_bridge.onnx_dtype(dtype)})
+        return self._add("Expand", [cast, full], {})
 
     def _keep(self, step: Step, result: Any) -> None:
         """Note what the step's outputs are; ONNX sequences are taken apart."""
@@ -91,6 +117,9 @@ class _Scope:
             if value is not None and output is not None:
                 _describe(output, value)
                 self.values[value] = output
+                for axis, size in enumerate(value.shape):
+                    if isinstance(size, Expr) and size.name is not None:
+                        self.sizes.sources.setdefault(size.name, (output, axis, size))
 
     def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any]) -> ir.Value:
         node = ir.node(operator, list(inputs), attributes)
