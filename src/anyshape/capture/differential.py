@@ -15,7 +15,7 @@ from anyshape.errors import CaptureFault
 from anyshape.lower.translations import TRANSLATIONS
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
-from anyshape.tape import Apart, Explainer, Tape, expanded, explained, functional, record
+from anyshape.tape import Apart, Explainer, Tape, expanded, explained, functional, record, rolled_up
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
@@ -35,7 +35,7 @@ def capture_differential(case: Case, agreed: Agreed) -> Program:
     explainer = Explainer([dict(row) for row in rows], tuple(dim.name for dim in contract.dims))
     shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
     try:
-        tape = explained(tapes, explainer, shapes)
+        tape = explained(rolled_up(tapes), explainer, shapes)
     except Apart as apart:
         raise _parted(apart, rows) from apart
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)

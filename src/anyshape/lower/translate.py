@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -17,7 +18,7 @@ from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source import first_line
 from anyshape.tape.constants import index_tensor
-from anyshape.tape.steps import Step, Tape, Value
+from anyshape.tape.steps import LoopBody, Step, Tape, Value, rolled
 
 __all__ = ["translate"]
 
@@ -61,7 +62,18 @@ class _Scope:
                 ) from error
 
     def _step(self, step: Step) -> None:
-        function = (lambda: None) if step.target is index_tensor else self.translations.get(step.target) or torch_bridge.onnx_function(
+        with torch_bridge.recording(self.recorder):
+            if step.target is rolled:
+                self._keep(step, self._loop(step, step.body))
+            elif step.target is index_tensor:
+                self._keep(step, self._by_index(*step.args))
+            else:
+                function = self._function(step)
+                args, kwargs = promoted(step, self._argument)
+                self._keep(step, function(*args, **kwargs))
+
+    def _function(self, step: Step) -> Callable[..., Any]:
+        function = self.translations.get(step.target) or torch_bridge.onnx_function(
             step.target, any(value.dtype.is_complex for value in step.inputs)
         )
         if function is None:
@@ -70,13 +82,39 @@ class _Scope:
                 where=step.where,
                 hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
             )
-        with torch_bridge.recording(self.recorder):
-            if step.target is index_tensor:
-                self._keep(step, self._by_index(*step.args))
-                return
-            args, kwargs = promoted(step, self._argument)
-            result = function(*args, **kwargs)
-            self._keep(step, result)
+        return function
+
+    def _loop(self, step: Step, body: LoopBody) -> list[ir.Value]:
+        """An ONNX Loop; its body sees everything that is known outside of it."""
+        inner = _Scope(self.translations, dict(self.values))
+        inner.sizes.sources.update(self.sizes.sources)
+        inner.sizes.made.update(self.sizes.made)
+        inner.sizes.shapes.update(self.sizes.shapes)
+        number, going = torch_bridge.onnx_input(body.index), torch_bridge.onnx_input("going")
+        number.dtype, number.shape = ir.DataType.INT64, ir.Shape([])
+        going.dtype, going.shape = ir.DataType.BOOL, ir.Shape([])
+        inner.sizes.made[Expr.of(body.index)] = number
+        carried = [_graph_input(value, f"carried_{k}") for k, value in enumerate(body.carried)]
+        inner.values.update(zip(body.carried, carried, strict=True))
+        inner.run(body.steps)
+        kept = [inner.values[value] for value in (*body.carried_on, *body.collected)]
+        # What the body hands on must be made in it, each under a name of its own.
+        outputs = [inner._add("Identity", [value], {}) for value in (going, *kept)]
+        for output, value in zip(outputs, (going, *kept), strict=True):
+            output.type = value.type
+        self.recorder.functions.update(inner.recorder.functions)
+        graph = ir.Graph([number, going, *carried], outputs, nodes=inner.recorder.nodes, name=body.index)
+        count, before = step.args[0], [self.values[value] for value in step.args[1]]
+        yes = self._add("Constant", [], {"value": ir.tensor(np.asarray(True))})
+        node = ir.Node(
+            "",
+            "Loop",
+            [self.sizes.size(Expr.of(count)), yes, *before],
+            [ir.AttrGraph("body", graph)],
+            num_outputs=len(kept),
+        )
+        self.recorder.nodes.append(node)
+        return [node.outputs[place] for place in body.results]
 
     def _argument(self, leaf: Any) -> Any:
         if isinstance(leaf, Value):
@@ -161,8 +199,15 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _name_values(nodes: Sequence[ir.Node]) -> None:
+def _name_values(nodes: Sequence[ir.Node], prefix: str = "") -> None:
+    """Names that are unique in the whole model, loops included."""
     for number, node in enumerate(nodes):
-        node.name = f"n{number}_{node.op_type}"
+        node.name = f"n{prefix}{number}_{node.op_type}"
         for place, output in enumerate(node.outputs):
-            output.name = f"v{number}_{place}"
+            output.name = f"v{prefix}{number}_{place}"
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                graph = attribute.as_graph()
+                for place, value in enumerate(graph.inputs):
+                    value.name = f"v{prefix}{number}_in{place}"
+                _name_values(list(graph), f"{prefix}{number}_")

@@ -6,6 +6,7 @@ from anyshape.tape.expand import expanded
 from anyshape.tape.explain import Apart, Explainer, explained
 from anyshape.tape.functional import functional
 from anyshape.tape.record import record
+from anyshape.tape.roll import rolled_up
 from anyshape.tape.steps import Step, Tape, Value
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "explained",
     "functional",
     "record",
+    "rolled_up",
 ]

@@ -12,7 +12,7 @@ from anyshape.dims import Expr
 from anyshape.dims.fit import fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.tape.constants import explained_constant
-from anyshape.tape.steps import Step, Tape, Value
+from anyshape.tape.steps import LoopBody, Step, Tape, Value
 
 __all__ = ["Apart", "Explainer", "explained", "lined_up"]
 
@@ -96,6 +96,8 @@ class Explainer:
     names: tuple[str, ...]
     memo: dict[tuple[int, ...], Expr | None] = field(default_factory=dict)
     data: int = 0
+    depth: int = 0  # of the loops around
+    prefix: str = "_data"
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
         """The number, or the expression of it; None if it is none of the sizes."""
@@ -112,7 +114,7 @@ class Explainer:
         """The size of an axis of a result; one that depends on values gets a name of its own."""
         found = self.size(column, atoms)
         if found is None:
-            found = Expr.of(f"_data{self.data}")
+            found = Expr.of(f"{self.prefix}{self.data}")
             self.data += 1
             self.memo[tuple(column)] = found
             for row, value in zip(self.rows, column, strict=True):
@@ -167,17 +169,21 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
             new[value] = step.outputs[0]
             made.steps.append(step)
     for column in steps:
-        made.steps.append(explained_step(column, new, explainer))
+        step = _explained(column, [new[value] for value in column[0].inputs], explainer)
+        new.update(zip(column[0].outputs, step.outputs, strict=True))
+        made.steps.append(step)
     made.outputs = [new[value] for value in first.outputs]
     return made
 
 
-def explained_step(column: Sequence[Step], new: dict[Value, Value], explainer: Explainer) -> Step:
-    """One step of all tapes as one: arguments and the sizes of its results explained."""
-    first = column[0]
-    atoms = list(
-        dict.fromkeys(size for value in first.inputs for size in new[value].shape if isinstance(size, Expr))
-    )
+def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    return (_explained_loop if column[0].body else _explained_call)(column, inputs, explainer)
+
+
+def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
+    first, rest = column[0], iter(inputs)
+    atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
 
     def merged(trees: Sequence[Any]) -> Any:
         one = trees[0]
@@ -186,21 +192,69 @@ def explained_step(column: Sequence[Step], new: dict[Value, Value], explainer: E
         if isinstance(one, Mapping):
             return {key: merged([tree[key] for tree in trees]) for key in one}
         if isinstance(one, Value):
-            return new[one]
+            return next(rest)
         return explainer.leaf(trees, atoms, first.where)
 
-    args = merged([step.args for step in column])
-    kwargs = merged([step.kwargs for step in column])
-    outputs = []
-    for values in zip(*(step.outputs for step in column), strict=True):
-        if values[0] is None:
-            outputs.append(values[0])
-            continue
-        axes = zip(*(value.shape for value in values), strict=True)
-        shape = tuple(explainer.axis(axis, atoms) for axis in axes)
-        new[values[0]] = replace(values[0], shape=shape, strides=None)
-        outputs.append(new[values[0]])
-    return replace(first, args=args, kwargs=kwargs, outputs=tuple(outputs))
+    args, kwargs = merged([step.args for step in column]), merged([step.kwargs for step in column])
+    outputs = tuple(
+        values[0] and _explained_value(values, atoms, explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    return replace(first, args=args, kwargs=kwargs, outputs=outputs)
+
+
+def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: Explainer) -> Value:
+    axes = zip(*(value.shape for value in values), strict=True)
+    return Value(tuple(explainer.axis(axis, atoms) for axis in axes), values[0].dtype)
+
+
+def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """A loop of all tapes as one: its rounds are so many more rows, in which the round's number is a size as well."""
+    first, plan = column[0], column[0].body.plan
+    count = explainer.leaf([step.args[0] for step in column], (), first.where)
+    before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
+    index = f"_t{explainer.depth}"
+    rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
+    rows = [{**explainer.rows[k], index: i} for k, i in rounds]
+    inner = Explainer(rows, (*explainer.names, index), depth=explainer.depth + 1, prefix=f"{explainer.prefix}{index}")
+    carried = [
+        _explained_value(
+            [
+                column[k].body.blocks[i - 1][source.step].outputs[source.output] if i else column[k].args[1][number]
+                for k, i in rounds
+            ],
+            (),
+            inner,
+        )
+        for number, source in enumerate(plan.carried)
+    ]
+    steps: list[Step] = []
+    for number, roles in enumerate(plan.roles):
+        values = [role.pick(steps, carried, outside) for role in roles]
+        steps.append(_explained([column[k].body.blocks[i][number] for k, i in rounds], values, inner))
+    results = first.body.wanted
+    collected = [inner_ for kind, inner_ in results if kind == "all"]
+    body = LoopBody(
+        index,
+        tuple(carried),
+        tuple(steps),
+        tuple(steps[source.step].outputs[source.output] for source in plan.carried),
+        tuple(steps[source.step].outputs[source.output] for source in collected),
+        tuple(
+            plan.carried.index(source) if kind == "last" else len(plan.carried) + collected.index(source)
+            for kind, source in results
+        ),
+    )
+    atoms = [size for value in before for size in value.shape if isinstance(size, Expr)]
+    outputs = tuple(
+        _explained_value(values, atoms, explainer) for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
+
+
+def _some_rounds(count: int) -> list[int]:
+    """Rounds to explain a loop's numbers from: the first, the last, and one between."""
+    return sorted({0, 1, 2, count // 2, count - 2, count - 1} & set(range(count)))
 
 
 Seen = tuple[list[torch.Tensor], SourceLine | None]

@@ -10,7 +10,7 @@ import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["Step", "Tape", "Value", "leaves", "map_leaves"]
+__all__ = ["Body", "LoopBody", "Step", "Tape", "Value", "leaves", "map_leaves", "rolled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +34,7 @@ class Step:
     kwargs: Mapping[str, Any]
     outputs: tuple[Value, ...]
     where: SourceLine | None = None
+    body: Any = None  # of a loop: `Body`, then `LoopBody` once it stands for all sizes
 
     @property
     def inputs(self) -> list[Value]:
@@ -45,6 +46,32 @@ class Step:
 
     def __repr__(self) -> str:
         return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
+
+
+def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
+    """Stands on a tape for a loop: how often, the carried values at first, and what it reads from outside."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The rounds of a loop as they were run, how the values in them hang together, and which results are used."""
+
+    blocks: tuple[tuple[Step, ...], ...]
+    plan: Any
+    wanted: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """One round of a loop at any size; ``index`` is the name of the round's number in its expressions."""
+
+    index: str
+    carried: tuple[Value, ...]
+    steps: tuple[Step, ...]
+    carried_on: tuple[Value, ...]
+    collected: tuple[Value, ...]
+    results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
 
 
 @dataclass(slots=True)
