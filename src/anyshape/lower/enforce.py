@@ -82,21 +82,35 @@ class _Builder:
             made = [self._size(argument) for argument in atom.arguments]
             if atom.function == "//":  # ONNX's Div cuts towards zero, and its Mod rounds down as Python's
                 return self._add("Div", [self._add("Sub", [made[0], self._add("Mod", made)]), made[1]])
+            if atom.function == "isqrt":
+                return self._square_root(made[0])
             return self._add(FUNCTIONS[atom.function], made)
-        number, axis, rate, offset = self._place(atom)
-        size = self._add("Gather", [self._shape(self.model.graph.inputs[number]), self._constant(axis)])
-        if offset:
-            size = self._add("Sub", [size, self._constant(offset)])
-        return size if rate == 1 else self._add("Div", [size, self._constant(rate)])
+        return self._read(atom)
 
-    def _place(self, name: str) -> tuple[int, int, int, int]:
-        """An axis from which a dim can be read off: its size is rate times the dim, plus an offset."""
+    def _read(self, name: str) -> ir.Value:
+        """A dim read off an axis whose size is a multiple of it plus an offset, or the square of such a size."""
         for number, item in enumerate(self.contract.inputs):
-            for axis, size in enumerate(item.shape):
-                affine = size.affine() if size is not None else None
-                if affine is not None and affine[0].keys() == {name}:
-                    return number, axis, affine[0][name], affine[1]
+            for axis, expression in enumerate(item.shape):
+                square = None if expression is None else expression.squared()
+                root, more = (expression, 0) if square is None else square
+                affine = None if root is None else root.affine()
+                if affine is None or affine[0].keys() != {name}:
+                    continue
+                shape = self._shape(self.model.graph.inputs[number])
+                size = self._add("Gather", [shape, self._constant(axis)])
+                if square is not None:
+                    size = self._square_root(self._less(size, more))
+                size, rate = self._less(size, affine[1]), affine[0][name]
+                return size if rate == 1 else self._add("Div", [size, self._constant(rate)])
         raise LookupError(f"no axis tells the size of {name}")
+
+    def _less(self, size: ir.Value, offset: int) -> ir.Value:
+        return self._add("Sub", [size, self._constant(offset)]) if offset else size
+
+    def _square_root(self, size: ir.Value) -> ir.Value:
+        """The floor of the root: in double precision it is exact for every size that fits in memory."""
+        root = self._add("Sqrt", [self._add("Cast", [size], {"to": ir.DataType.DOUBLE})])
+        return self._add("Cast", [root], {"to": ir.DataType.INT64})
 
     def _shape(self, value: ir.Value) -> ir.Value:
         name = value.name or ""
