@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +12,13 @@ from torch.export import Dim
 from torch.nn import functional
 
 from anyshape.agree import agree
+from anyshape.contract import Contract
 from anyshape.declare import declare
 from anyshape.errors import ContractFault, DeclarationError, InputError
 from anyshape.probe import probe
 from anyshape.read import read
+from anyshape.values import make_tensors
+from anyshape.verify import sizes_to_try
 
 Found = Callable[..., Any]
 
@@ -210,6 +214,80 @@ def test_a_multiple_may_be_declared_or_its_size(found: Found) -> None:
         contract.bind([(1, 3, 20, 8)])
     assert contract.allows({"b": 1, "height": 16, "width": 8})
     assert not contract.allows({"b": 1, "height": 17, "width": 8})
+
+
+def test_a_multiple_may_be_declared_in_two_inputs(found: Found) -> None:
+    class Two(Image):
+        def forward(self, image: Tensor, other: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(image + other)
+
+    declared = {"image": "b, 3, height, width", "other": "b, 3, height, width"}
+    made = found(Two(), (IMAGE, IMAGE), shapes=declared, dims={"height": "33..60"})
+    assert made.shapes == declared
+    assert made.contract.allows(made.agreed.generic) and made.agreed.generic["height"] in (40, 48, 56)
+
+
+class Grid(nn.Module):
+    """Tokens of a grid with equal sides, behind ``more`` others."""
+
+    def __init__(self, more: int = 0) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = (x * mask[..., None])[:, self.more :]
+        side = math.isqrt(x.shape[1])
+        return x.reshape(x.shape[0], side, side, 5)
+
+
+def grid(found: Found, more: int = 0, **declared: Any) -> Any:
+    return found(Grid(more), (torch.randn(2, 16 + more, 5), torch.randn(2, 16 + more)), **declared)
+
+
+def test_a_found_square_goes_all_the_way(found: Found) -> None:
+    made = grid(found, 1)
+    contract = made.contract
+    assert made.shapes == {"x": "batch, grid**2 + 1, 5", "mask": "batch, grid**2 + 1"}
+    assert Contract.from_json(contract.to_json()) == contract
+    assert contract.bind([(3, 26, 5), (3, 26)]) == {"batch": 3, "grid": 5}
+    with pytest.raises(InputError, match=r"x axis 1 is 25, not grid\*\*2 \+ 1"):
+        contract.bind([(3, 25, 5), (3, 25)])
+    rows = sizes_to_try(made.agreed, (), 0.001)
+    assert all(contract.allows(row) for row in rows) and len({row["grid"] for row in rows}) > 4
+    for row in rows:
+        tensors = make_tensors(made.case, made.agreed.rules, contract.shapes(row), row)
+        assert made.case.run(tensors).tensors[0].shape[1] == row["grid"]
+
+
+def test_a_square_may_be_declared_or_its_size(found: Found) -> None:
+    assert grid(found, shapes={"x": "b, side*side, 5"}).contract.example == {"b": 2, "side": 4}
+    declared = {"x": "b, n, 5", "mask": "b, n"}
+    made = grid(found, 1, shapes=declared)
+    contract = made.contract
+    assert made.shapes == declared and contract.example == {"b": 2, "n": 17}
+    assert [str(relation) for relation in contract.relations] == ["isqrt(n - 1)**2 + 1 == n"]
+    assert contract.dim("n").range.minimum == 1
+    rows = sizes_to_try(made.agreed, (), 0.001)
+    assert all(contract.allows(row) for row in rows) and len({row["n"] for row in rows}) > 4
+    with pytest.raises(InputError, match="n = 18"):
+        contract.bind([(2, 18, 5), (2, 18)])
+
+
+def test_a_square_within_a_declared_range(found: Found) -> None:
+    made = grid(found, shapes={"x": "b, n, 5"}, dims={"n": "30..40"})
+    assert made.agreed.generic["n"] == 36
+
+
+def test_a_square_may_be_declared_static(found: Found) -> None:
+    assert grid(found, shapes={"x": "b, 16, 5"}).shapes == {"x": "b, 16, 5", "mask": "b, 16"}
+
+
+def test_two_names_for_one_square(found: Found) -> None:
+    declared = {"x": "b, n, 5", "mask": "b, m"}
+    error = refusal(DeclarationError, lambda: grid(found, shapes=declared))
+    assert "mask axis 1 is declared m, but PyTorch accepts only n there" in str(error)
+    labels = {"x": {1: "n"}, "mask": {1: "m"}}
+    assert grid(found, dynamic_axes=labels).shapes == {"x": "2, n, 5", "mask": "2, n"}
 
 
 def test_constants_and_notes_are_told(found: Found) -> None:

@@ -143,6 +143,14 @@ def test_affine() -> None:
     assert (N // 2).affine() is None
 
 
+def test_squared() -> None:
+    assert (G**2).squared() == (G, 0)
+    assert (4 * G**2 + 1).squared() == (2 * G, 1)
+    assert ((3 * G - 2) ** 2 + 5).squared() == (3 * G - 2, 5)
+    for other in (Expr.of(4), N, 3 * G**2, G**2 + G, -(G**2), G**3, G**2 + N, A * B, (N // 2) ** 2):
+        assert other.squared() is None
+
+
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [

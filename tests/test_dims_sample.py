@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from anyshape.dims import Expr, Range, Relation, Space, choose, generic
+from anyshape.dims import Expr, Range, Relation, Space, choose, generic, isqrt
 
 B, K, M, N = (Expr.of(name) for name in ("b", "k", "m", "n"))
 TEXT = Space(
@@ -127,3 +127,13 @@ def test_generic_sizes_are_distinct_primes_near_typical() -> None:
 def test_generic_keeps_an_equality() -> None:
     space = Space({"m": Range(1), "n": Range(1)}, (Relation(M, "==", 2 * N),), typical={"m": 8, "n": 4})
     assert generic(space, ())[0] in ({"m": 6, "n": 3}, {"m": 10, "n": 5}, {"m": 14, "n": 7})
+
+
+def test_sizes_that_are_squares_are_many_and_legal() -> None:
+    square = Relation(isqrt(N - 1) ** 2 + 1, "==", N)
+    space = Space({"b": Range(0), "n": Range(1)}, (square,), typical={"b": 2, "n": 17})
+    rows = choose(space, 40)
+    assert len(rows) >= 40 and all(space.contains(row) for row in rows)
+    assert {1, 2, 5, 10, 17, 26, 65} <= {row["n"] for row in rows}
+    some = generic(space, {17}, count=3)
+    assert all(space.contains(row) for row in some) and len({17, *(row["n"] for row in some)}) == 4

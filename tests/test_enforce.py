@@ -108,3 +108,30 @@ def test_an_output_that_is_the_input_is_checked_too(lowered: Callable[..., Any])
     assert runtime.run({"x": np.ones(4, np.float32)})[0].shape == (4,)
     with pytest.raises(RuntimeFailure):
         runtime.run({"x": np.ones(5, np.float32)})
+
+
+class Tokens(nn.Module):
+    """One row of x for each cell of a grid whose side is read off the row itself, and one more."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("left", "op", "right"), [("side", "<=", "4"), ("3", "<", "side"), ("isqrt(side + 2)", "==", "2")]
+)
+def test_a_side_is_read_off_its_square(lowered: Callable[..., Any], left: str, op: str, right: str) -> None:
+    relation = Relation(parse_expr(left), op, parse_expr(right))
+    made = lowered(Tokens(), torch.randn(10, 2), shapes={"x": "n, 2"})
+    (tokens,), side = made.contract.inputs, Expr.of("side")
+    shape = ((2 * side - 1) ** 2 + 1, tokens.shape[1])
+    contract = dataclasses.replace(made.contract, inputs=(dataclasses.replace(tokens, shape=shape),))
+    enforce(made.model, contract, [relation])
+    runtime = OnnxRuntime.of_model(made.model)
+    for size in range(1, 8):
+        feed = {"x": np.ones(((2 * size - 1) ** 2 + 1, 2), np.float32)}
+        if relation.holds({"side": size}):
+            assert (runtime.run(feed)[0] == 2).all()
+        else:
+            with pytest.raises(RuntimeFailure):
+                runtime.run(feed)

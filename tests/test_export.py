@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import anyshape
-from anyshape.errors import ContractFault, DeclarationError, FileError, UsageError, VerifyFault
+from anyshape.errors import ContractFault, DeclarationError, FileError, InputError, UsageError, VerifyFault
 from anyshape.progress import Progress
 from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy
 
@@ -443,6 +443,22 @@ def test_a_graph_with_edges(tmp_path: Path) -> None:
     assert shapes(export) == {"x": "nodes, 6", "edge_index": "2, edges", "output": "nodes, 6"}
     x, edges = torch.randn(40, 6), torch.randint(0, 40, (2, 90))
     torch.testing.assert_close(ran(export, x, edges)[0], model(x, edges))
+
+
+def test_the_tokens_of_a_grid_and_its_sides(tmp_path: Path) -> None:
+    class OnGrid(nn.Module):
+        def forward(self, tokens: Tensor, table: Tensor) -> Tensor:
+            side = table.shape[0]
+            return tokens.view(tokens.shape[0], side, side, 5) + table
+
+    model = OnGrid()
+    export = anyshape.export(model, (torch.randn(2, 16, 5), torch.randn(4, 4, 5)), tmp_path / "grid.onnx")
+    assert shapes(export)["tokens"] == "batch, grid**2, 5" and shapes(export)["table"] == "grid, grid, 5"
+    loaded = anyshape.load(tmp_path / "grid.onnx")
+    given = torch.randn(3, 49, 5), torch.randn(7, 7, 5)
+    torch.testing.assert_close(loaded(*given), model(*given))
+    with pytest.raises(InputError, match=r"grid\*\*2 is 50 in tokens, but grid = 7 makes 49"):
+        loaded(torch.randn(3, 50, 5), given[1])
 
 
 # What goes wrong on the way ----------------------------------------------------------------------------------------

@@ -51,6 +51,9 @@ def ints(*shape: int) -> torch.Tensor:
         ("waveform", floats(2, 900), "d0, d1", ["batch", "time"]),
         ("past_key", floats(2, 4, 6, 8), "d0, 4, d1, 8", ["batch", "past"]),
         ("edges", ints(2, 7), "2, d0", ["edges"]),
+        ("edge_index", ints(2, 7), "d0, d1", ["edge_index_0", "edges"]),
+        ("tokens", floats(2, 16, 5), "d0, d1**2, 5", ["batch", "grid"]),
+        ("tokens", floats(2, 17, 5), "d0, 4*d1**2 + 1, 5", ["batch", "grid"]),
         ("table", floats(4, 6), "d0, d1", ["batch", "table_1"]),
         ("tokens", ints(2, 8), "d0, 8*d1", ["batch", "seq_blocks"]),
     ],
@@ -66,6 +69,18 @@ def test_what_an_index_goes_up_to_is_a_number_of_nodes() -> None:
     rules = [Rule("spread"), Rule("index", 0, 4, limit=parse_expr("d0 - 1"))]
     made = named(rules=rules, features=(features, "d0, 3"), edges=(edges, "2, d1"))
     assert made == {"d0": "nodes", "d1": "edges"}
+
+
+def test_what_each_edge_has_is_of_the_edges() -> None:
+    made = named(weights=(floats(7, 3), "d0, 3"), edge_index=(ints(2, 7), "d1, d0"))
+    assert made == {"d0": "edges", "d1": "edge_index_0"}
+
+
+def test_a_square_is_called_after_its_side_where_that_says_more() -> None:
+    made = named(x=(floats(3, 2), "d0, 2"), pairs=(floats(9, 2), "d0**2, 2"))
+    assert made == {"d0": "batch"}
+    made = named(x=(floats(2, 16, 5), "d0, d1**2, 5"), rows=(floats(4, 5), "d1, 5"))
+    assert made == {"d0": "batch", "d1": "grid"}
 
 
 def test_no_two_dims_have_one_name() -> None:

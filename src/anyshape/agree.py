@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from anyshape.contract import Contract, Dim, Tensor
 from anyshape.declare import FREE, STATIC, UNLISTED, Declaration, Size
-from anyshape.dims import Expr, Mismatch, Range, Relation, bind
+from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt
+from anyshape.dims import generic as generic_rows
 from anyshape.errors import ContractFault, DeclarationError
 from anyshape.naming import name_dims
 from anyshape.probe import Evidence, FoundDim
@@ -36,6 +37,7 @@ class _Union:
     notes: list[str] = field(default_factory=list)
     labels: bool = False
     renamed: dict[str, Expr] = field(default_factory=dict)
+    said: dict[Expr, Expr] = field(default_factory=dict)  # found sizes in the user's words
     free: set[str] = field(default_factory=set)  # found dims that were declared dynamic, without a name
 
     def resolved(self, found: Expr) -> Expr:
@@ -49,9 +51,20 @@ class _Union:
 
     def learn(self, place: str, declared: Expr, found: Expr) -> None:
         """``declared`` and ``found`` are one size: what does that say of the found dims?"""
+        if found in self.said:
+            self._compare(place, declared, self.said[found].substitute(self.renamed))
+            return
+        self.said[found] = declared
         known = self.resolved(found)
         unknown = sorted(name for name in known.names if _is_provisional(name))
-        affine = known.affine()
+        affine, square = known.affine(), known.squared()
+        if unknown and square is not None:
+            root, offset = square
+            side = isqrt(declared - offset)
+            if side**2 + offset != declared:
+                self.relations.append(Relation(side**2 + offset, "==", declared))
+            self.learn(place, side, root)
+            return
         if not unknown or affine is None:
             self._compare(place, declared, known)
             return
@@ -197,6 +210,9 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         input_structure=case.structure.to_json(),
     )
     clipped = {dim.name: _clipped(generic[dim.name], dim.range, dim.example) for dim in dims}
+    if not contract.allows(clipped):
+        space = Space(contract.ranges, contract.relations, typical=clipped)
+        clipped = next(iter(generic_rows(space, case.weight_sizes())), clipped)
     return Agreed(contract, rules, clipped, frozenset(declaration.ranges))
 
 
@@ -239,7 +255,10 @@ def _inverse(evidence: Evidence, union: _Union, provisional: Mapping[str, int]) 
 
 
 def _fits(union: _Union, sizes: Mapping[str, int]) -> bool:
-    return all(relation.holds(sizes) for relation in union.relations if relation.names <= sizes.keys())
+    try:
+        return all(relation.holds(sizes) for relation in union.relations if relation.names <= sizes.keys())
+    except ValueError:  # isqrt(n - 1) is not defined at 0
+        return False
 
 
 def _found_range(evidence: Evidence, union: _Union, name: str) -> tuple[Range, FoundDim | None]:

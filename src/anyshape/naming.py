@@ -13,6 +13,7 @@ from anyshape.values import Rule
 __all__ = ["name_dims"]
 
 CACHE = re.compile(r"past|cache|\bkv\b", re.IGNORECASE)
+EDGES = re.compile(r"edge", re.IGNORECASE)
 AUDIO = re.compile(r"audio|wave|speech|sound|input_values|signal|mel", re.IGNORECASE)
 
 
@@ -24,6 +25,7 @@ class Place:
     axis: int
     unit: int
     shape: tuple[Expr, ...]
+    squared: bool = False
 
 
 def name_dims(
@@ -52,15 +54,19 @@ def _places(case: Case, name: str, shapes: Sequence[tuple[Expr, ...]]) -> list[P
     places = []
     for item, shape in zip(case.inputs, shapes, strict=True):
         for axis, size in enumerate(shape):
-            affine = size.affine()
+            square = size.squared()
+            affine = (size if square is None else square[0]).affine()
             if affine is not None and name in affine[0]:
-                places.append((size.names != {name}, Place(item, axis, affine[0][name], shape)))
-    return [place for _, place in sorted(places, key=lambda pair: pair[0])]
+                place = Place(item, axis, affine[0][name], shape, square is not None)
+                places.append((size.names != {name}, place.squared, place))
+    return [place for *_, place in sorted(places, key=lambda ranked: ranked[:2])]
 
 
 def _candidates(places: list[Place], indexed: bool) -> list[str]:
-    kind = next((word for place in places if (word := _kind(place, indexed))), "")
     first = places[0]
+    kinds = [word for place in places if (word := _kind(place, indexed))]
+    # An axis of a list of edges is sure to count edges; the other kinds are likely.
+    kind = "edges" if "edges" in kinds else next(iter(kinds), "")
     own = re.sub(r"\W+", "_", first.item.path)
     own = own if own.isidentifier() else f"input_{own}"
     parts = first.item.path.split(".")
@@ -71,16 +77,19 @@ def _candidates(places: list[Place], indexed: bool) -> list[str]:
     if not kind:
         return [f"{last}_{first.axis}", whole, f"{whole}_size"]
     if first.unit > 1:
-        kind = {"height": "h", "width": "w"}.get(kind, f"{kind}_blocks")
-    return [kind, f"{last}_{kind}", f"{own}_{kind}", whole, f"{whole}_size"]
+        kind = {"height": "h", "width": "w", "grid": "grid"}.get(kind, f"{kind}_blocks")
+    instead = ["grid"] if any(place.squared for place in places) else []
+    return [kind, *instead, f"{last}_{kind}", f"{own}_{kind}", whole, f"{whole}_size"]
 
 
 def _kind(place: Place, indexed: bool) -> str:
     rank, axis, path = len(place.shape), place.axis, place.item.path
     integers = not place.item.example.is_floating_point()
     fixed = [size.constant is not None for size in place.shape]
-    if rank == 2 and axis == 1 and integers and place.shape[0].constant == 2:
-        return "edges"
+    if place.squared:
+        return "grid"
+    if rank == 2 and integers and place.item.shape[0] == 2 and (fixed[0] or EDGES.search(path)):
+        return "edges" if axis == 1 else ""
     if axis == 0 and indexed and rank == 2:
         return "nodes"
     if axis == 0:

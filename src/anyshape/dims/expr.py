@@ -170,6 +170,25 @@ class Expr:
             coefficients[atom] = coefficient
         return coefficients, offset
 
+    def squared(self) -> tuple[Expr, int] | None:
+        """The root and the offset, if the expression is the square of a multiple of one name, plus an offset.
+
+        >>> g = Expr.of("g")
+        >>> (g**2 + 1).squared(), ((2 * g + 1) ** 2).squared()
+        ((Expr(g), 1), (Expr(2*g + 1), 0))
+        >>> (g**2 + Expr.of("n")).squared() is None
+        True
+        """
+        name = next(iter(self.names), "")
+        powers = dict(self.terms)
+        twice, once = powers.get(((name, 2),), 0), powers.get(((name, 1),), 0)
+        rate = math.isqrt(max(twice, 0))
+        if not rate or once % (2 * rate):
+            return None
+        root = Expr.of(name) * rate + once // (2 * rate)
+        offset = (self - root * root).constant
+        return None if offset is None else (root, offset)
+
     def __add__(self, other: Expr | int) -> Expr:
         if not isinstance(other, (Expr, int)):
             return NotImplemented

@@ -20,6 +20,8 @@ _LARGE = 64
 _FAR_END = 1024
 # Below this many assignments the whole space is listed; above, random ones hardly ever repeat.
 _LISTABLE = 4096
+# Neither above nor below the size that breaks a relation is another one looked for any further than this.
+_NEARBY = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _mend(
     for name in [name for name in sizes if name in relation.names and name not in pinned]:
         level, current = levels[name], sizes[name]
         around = [size + step for size in _touching(relation, name, sizes) for step in (0, -1, 1)]
+        around += [] if around else _nearest(relation, name, sizes)
         options = {*around, level.low, level.low + 1, level.typical, level.large}
         for _, size in sorted((abs(option - current), option) for option in options):
             if space.dims[name].contains(size) and _holds(relation, {**sizes, name: size}):
@@ -257,6 +260,15 @@ def _touching(relation: Relation, name: str, sizes: Mapping[str, int]) -> Iterab
     if affine is None or set(affine[0]) != {name}:
         return ()
     return (-affine[1] // affine[0][name],)
+
+
+def _nearest(relation: Relation, name: str, sizes: Mapping[str, int]) -> list[int]:
+    """The next size of the name on either side at which the relation holds: the squares around 30 are 25 and 36."""
+    current = sizes[name]
+    below = range(current - 1, max(current - _NEARBY, 0) - 1, -1)
+    above = range(current + 1, current + _NEARBY + 1)
+    found = (next((s for s in side if _holds(relation, {**sizes, name: s})), None) for side in (below, above))
+    return [size for size in found if size is not None]
 
 
 class _GenericPicker:
@@ -325,6 +337,8 @@ class _GenericPicker:
                     return forced
         nearby = range(max(limits.minimum, typical - 200), typical + 201)
         inside = nearby if limits.maximum is None else nearby[: max(0, limits.maximum - nearby.start + 1)]
+        own = [relation for relation in self.space.relations if relation.names == {name}]
+        legal = [size for size in inside if all(_holds(relation, {name: size}) for relation in own)]
         taken = set(row.values())
 
         def coincidence(size: int) -> tuple[bool, bool, bool, bool, bool, int, int]:
@@ -338,8 +352,8 @@ class _GenericPicker:
                 size,
             )
 
-        ranked = sorted(inside, key=coincidence)
-        # A relation such as n % 4 == 0 leaves no prime: keep some plain neighbours in the running.
+        ranked = sorted(legal, key=coincidence)
+        # A relation such as n % m == 0 leaves no prime: keep some plain neighbours in the running.
         neighbours = [size for size in ranked[24:] if abs(size - typical) <= 8]
         return ranked[:24] + neighbours
 

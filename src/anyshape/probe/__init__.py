@@ -10,6 +10,7 @@ from anyshape.errors import SourceLine
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction, generic_point, is_generic, leave_ones, relations
+from anyshape.probe.squares import with_squares
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
 from anyshape.values import Rule
@@ -74,8 +75,8 @@ def probe(
 ) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds of processor time."""
     oracle = Oracle(case, budget, progress)
-    first = leave_ones(oracle)
-    directions = relations(oracle, first)
+    first: Point = leave_ones(oracle)
+    first, directions = with_squares(oracle, first, relations(oracle, first))
     base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)
     if base != first:
         again = relations(oracle, base)
@@ -165,15 +166,12 @@ def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) 
     example, made = oracle.example, {}
     moving = {axis for direction in directions for axis in direction.rates}
     for axis in base:
-        if axis not in moving:
-            made[axis] = Expr.of(example[axis])
-            continue
-        total = Expr.of(base[axis])
+        total = Expr.of(base[axis] if axis in moving else example[axis])
         for number, direction in enumerate(directions):
             rate = direction.rates.get(axis)
             if rate is not None:
                 step = direction.step
                 units = (base[direction.root] - base[direction.root] % step) // step
                 total = total + (Expr.of(provisional_name(number)) - units) * int(rate * step)
-        made[axis] = total
+        made[axis] = total**2 + oracle.squares[axis] if axis in oracle.squares else total
     return made

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from anyshape.dims import Expr
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
@@ -89,12 +87,12 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
         moved = direction.moved(point, size - point[direction.root])
         if (
             moved is None
-            or size > LARGEST
+            or oracle.sizes(moved)[direction.root] > LARGEST
             or oracle.out_of_time
             or (seconds * 4 > SLOWEST and not oracle.fake)
         ):
             return None, good, None
-        if sum(_count(shape) for shape in oracle.shapes(moved)) > LARGEST_ELEMENTS and not oracle.fake:
+        if oracle.elements(moved) > LARGEST_ELEMENTS and not oracle.fake:
             return None, good, None
         trial = oracle.trial(moved)
         if not trial.ok:
@@ -111,10 +109,6 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
     return good, good, objection
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    return int(torch.Size(shape).numel())
-
-
 def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Exception | None:
     """PyTorch's objection to a size of the root, if any, once index-like inputs are kept below it."""
     moved = direction.moved(point, size - point[direction.root])
@@ -123,23 +117,23 @@ def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) ->
     trial = oracle.trial(moved)
     if trial.ok or oracle.fake:
         return trial.error
-    for rules in _index_hypotheses(oracle, direction, size):
+    for rules in _index_hypotheses(oracle, direction, moved):
         if oracle.trial(moved, rules).ok and oracle.trial(point, rules).ok:
             oracle.rules = rules
             return None
     return trial.error
 
 
-def _index_hypotheses(oracle: Oracle, direction: Direction, size: int) -> list[tuple[Rule, ...]]:
+def _index_hypotheses(oracle: Oracle, direction: Direction, moved: Point) -> list[tuple[Rule, ...]]:
     """Rules under which one integer input stays below an axis of this direction: first up to it, then below it."""
-    made = []
+    made, sizes = [], oracle.sizes(moved)
     for number, item in enumerate(oracle.case.inputs):
         rule = oracle.rules[number]
         if item.example.is_floating_point() or rule.kind not in ("cells", "constant", "progression"):
             continue
         for axis in direction.rates:
             for offset in (0, -1):
-                if size + offset < 0 or rule.high <= size + offset:
+                if sizes[axis] + offset < 0 or rule.high <= sizes[axis] + offset:
                     continue
                 limit = Expr.of(axis_name(axis)) + offset
                 index = Rule("index", min(rule.low, 1), rule.high, (), limit)

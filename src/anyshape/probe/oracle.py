@@ -7,6 +7,7 @@ data), which answer for a model of any size in about a second and need no memory
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from anyshape.values import Rule, make_tensors, rules_of
 __all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
 
 Axis = tuple[int, int]  # (bundle, axis): sibling tensors of one shape, such as a cache's layers, move as one
-Point = Mapping[Axis, int]
+Point = Mapping[Axis, int]  # the size of each axis; of an axis in `Oracle.squares`, the root of its size
 
 SLOW_RUN = 1.0  # seconds: a model slower than this is probed on fake tensors
 MANY_PARAMETERS = 500_000_000
@@ -66,6 +67,7 @@ class Oracle:
     progress: Callable[[str], None] = lambda text: None
     rules: tuple[Rule, ...] = ()
     bundles: tuple[tuple[int, ...], ...] = ()
+    squares: Mapping[Axis, int] = field(default_factory=dict)  # sizes that are a square plus this number
     fake: bool = False
     runs: int = 0
     started: float = field(default_factory=time.process_time)
@@ -94,19 +96,38 @@ class Oracle:
     def point_of(self, shapes: Shapes) -> dict[Axis, int]:
         """The point that shapes make, each bundle by its first member."""
         return {
-            (number, axis): size
-            for number, members in enumerate(self.bundles)
-            for axis, size in enumerate(shapes[members[0]])
+            axis: math.isqrt(size - self.squares[axis]) if axis in self.squares else size
+            for axis, size in self._sizes_of(shapes).items()
         }
+
+    def sizes(self, point: Point) -> dict[Axis, int]:
+        """The size of each axis at a point: what the point says, or its square."""
+        made = dict(point)
+        for axis, more in self.squares.items():
+            if point[axis] >= 0:  # else no size at all, which its square would hide
+                made[axis] = point[axis] ** 2 + more
+        return made
 
     def shapes(self, point: Point) -> Shapes:
         """The shapes of all inputs at a point."""
+        sizes = self.sizes(point)
         made: list[tuple[int, ...]] = [()] * len(self.case.inputs)
         for number, members in enumerate(self.bundles):
             for member in members:
                 rank = len(self.case.inputs[member].shape)
-                made[member] = tuple(point[(number, axis)] for axis in range(rank))
+                made[member] = tuple(sizes[(number, axis)] for axis in range(rank))
         return tuple(made)
+
+    def elements(self, point: Point) -> int:
+        """How many numbers the inputs hold at a point."""
+        return sum(math.prod(shape) for shape in self.shapes(point))
+
+    def _sizes_of(self, shapes: Shapes) -> dict[Axis, int]:
+        return {
+            (number, axis): size
+            for number, members in enumerate(self.bundles)
+            for axis, size in enumerate(shapes[members[0]])
+        }
 
     def trial(self, point: Point, rules: Sequence[Rule] | None = None) -> Trial:
         """Run the module at a point; the answer is remembered."""
@@ -128,7 +149,7 @@ class Oracle:
         try:
             # The fused attention kernels don't check that keys and values have one length; the plain one does.
             with torch_bridge.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
-                sizes = {axis_name(axis): size for axis, size in self.point_of(shapes).items()}
+                sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
                 if fakes is None:
                     tensors = make_tensors(self.case, rules, shapes, sizes)
                     with counter:

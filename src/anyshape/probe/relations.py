@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from anyshape.probe.oracle import Axis, Oracle, Point
+from anyshape.probe.oracle import Axis, Oracle, Point, Trial
 
 __all__ = ["Direction", "generic_point", "is_generic", "leave_ones", "relations"]
+
+STEEPEST = 8  # rates up to this are tried where a proportion says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> d
     moves, by = dict(start), start[axis]
     reached = oracle.trial(_shifted(base, moves))
     while not reached.ok and not oracle.out_of_time:
-        for other, change in _candidates(base, axis, by, moves):
+        likely = _candidates(base, axis, by, moves)
+        for other, change in itertools.chain(likely, _steep(oracle, base, axis, moves, reached)):
             tried = oracle.trial(_shifted(base, moves | {other: change}))
             same_place = tried.progress == reached.progress and str(tried.error) != str(reached.error)
             if tried.ok or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
@@ -149,6 +152,25 @@ def _candidates(base: Point, axis: Axis, by: int, moves: Mapping[Axis, int]) -> 
             yield other, int(in_proportion)
     for other in others:  # with an offset there is no proportion: 2*seq - 1 relative positions
         yield from ((other, change) for change in (2 * by, by // 2))
+
+
+def _steep(
+    oracle: Oracle, base: Point, axis: Axis, moves: Mapping[Axis, int], reached: Trial
+) -> Iterator[tuple[Axis, int]]:
+    """Changes of three times as much and more, such as 3*n + 2 needs, where they may be of use.
+
+    That is for larger axes which can't move alone and have a say where the run fails: most sizes that are fixed are
+    fixed by a weight, and nothing is of use there.
+    """
+    by, size = moves[axis], max(base[axis], 1)
+    for other in [a for a in base if a not in moves and base[a] > base[axis]]:
+        if oracle.trial(_shifted(base, {other: 1})).ok:
+            continue
+        moved = oracle.trial(_shifted(base, {**moves, other: by}))
+        if moved.progress == reached.progress and str(moved.error) != str(reached.error):
+            least, most = base[other] // size, -(-base[other] // size)
+            rates = {*range(3, min(most + 1, STEEPEST) + 1), least, most}
+            yield from ((other, rate * by) for rate in sorted(rates) if rate > 2)
 
 
 def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> dict[Axis, int]:
@@ -198,7 +220,9 @@ def _stepped(oracle: Oracle, base: Point, direction: Direction) -> Direction | N
 
 def _goes_along(oracle: Oracle, base: Point, direction: Direction, step: int) -> bool:
     # 11 as well for single steps: near by, a view may go through by luck (60 elements split into 3, 5 or 6 rows).
-    distances = (1, 3, 11) if step == 1 else (1, 3)
+    # No luck leads from one square to the next, and 11 squares further is beyond many a table.
+    squares = any(axis in oracle.squares for axis in direction.rates)
+    distances = (1, 3) if step > 1 else (1, 2, 3) if squares else (1, 3, 11)
     points = (direction.moved(base, step * times) for times in distances)
     return all(point is not None and oracle.trial(point).ok for point in points)
 
@@ -226,7 +250,7 @@ def is_generic(oracle: Oracle, point: Point, directions: list[Direction]) -> boo
     others = (
         {size for axis, size in point.items() if axis not in moving} | oracle.case.weight_sizes() | {0, 1}
     )
-    return len(set(roots)) == len(roots) and not {point[axis] for axis in moving} & others
+    return len(set(roots)) == len(roots) and not _met(oracle, point, moving) & others
 
 
 def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, int]:
@@ -238,12 +262,19 @@ def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> d
     for direction in directions:
         for target in _targets(point[direction.root], direction.step):
             moved = direction.moved(point, target - point[direction.root])
-            fresh = moved is not None and not {moved[a] for a in direction.rates} & taken
-            if moved is not None and fresh and oracle.trial(moved).ok:
+            if moved is None or _met(oracle, moved, direction.rates) & taken:
+                continue
+            if oracle.trial(moved).ok:
                 point = moved
-                taken |= {moved[a] for a in direction.rates}
+                taken |= _met(oracle, moved, direction.rates)
                 break
     return point
+
+
+def _met(oracle: Oracle, point: Point, axes: Iterable[Axis]) -> set[int]:
+    """The sizes that a model meets at these axes: of a square, its root as well."""
+    sizes = oracle.sizes(point)
+    return {size for axis in axes for size in (point[axis], sizes[axis])}
 
 
 def _targets(size: int, step: int) -> Iterator[int]:
