@@ -1,4 +1,4 @@
-"""Named dims: exact expressions, what is true of them at all sizes, reading, solving and choosing sizes.
+"""Named dims: exact expressions, what is true of them at all sizes, reading, solving, fitting, choosing sizes.
 
 Pure Python: nothing here knows torch or ONNX.
 """
@@ -17,6 +17,7 @@ __all__ = [
     "ceildiv",
     "choose",
     "equal",
+    "fit",
     "generic",
     "isqrt",
     "less",
@@ -34,6 +35,7 @@ __all__ = [
 
 from anyshape.dims.bounds import Range, Relation, bounds, equal, less, less_equal, not_equal
 from anyshape.dims.expr import Expr, ceildiv, isqrt, log2, maximum, minimum
+from anyshape.dims.fit import fit
 from anyshape.dims.parse import InputText, parse_expr, parse_input, parse_range, parse_shape
 from anyshape.dims.sample import Space, choose, generic
 from anyshape.dims.solve import Mismatch, bind, solvable
