@@ -31,22 +31,19 @@ def axis_sources(contract: Contract, inputs: Sequence[ir.Value]) -> dict[str, So
                 continue
             (name,) = size.names
             if name not in found or (size.name is not None and found[name][2].name is None):
-                if _root_of(size, name) is not None:
+                if _reading(size, name) is not None:
                     found[name] = (value, axis, size)
     return found
 
 
-def _root_of(size: Expr, name: str) -> tuple[int, int, int] | None:
-    """``size`` as ``rate * name ** power + offset``, with power 1 or 2."""
-    rate = power = offset = 0
-    for monomial, coefficient in size.terms:
-        if not monomial:
-            offset = coefficient
-        elif len(monomial) == 1 and monomial[0][0] == name and monomial[0][1] <= 2 and not power:
-            rate, power = coefficient, monomial[0][1]
-        else:
-            return None
-    return (rate, power, offset) if power else None
+def _reading(size: Expr, name: str) -> tuple[int | None, int, int] | None:
+    """How to get ``name`` from an axis of this size: take off a number and draw the root, take off, divide."""
+    square = size.squared()
+    root, more = (size, None) if square is None else square
+    affine = root.affine()
+    if affine is None or affine[0].keys() != {name}:
+        return None
+    return more, affine[1], affine[0][name]
 
 
 class SizeNodes:
@@ -117,15 +114,17 @@ class SizeNodes:
         if name not in self.sources:
             raise LookupError(f"no axis tells the size of {name}")
         value, axis, size = self.sources[name]
-        root = _root_of(size, name)
-        assert root is not None, f"{size} does not tell {name}"
-        rate, power, offset = root
+        reading = _reading(size, name)
+        assert reading is not None, f"{size} does not tell {name}"
+        more, offset, rate = reading
         made = self.add("Gather", [self.shape(value), self.constant(axis)], {"axis": 0})
-        if offset:
-            made = self.add("Sub", [made, self.constant(offset)], {})
-        if rate != 1:
-            made = self.add("Div", [made, self.constant(rate)], {})
-        return made if power == 1 else self._rounded(self.add("Sqrt", [self._double(made)], {}))
+        if more is not None:
+            made = self._rounded(self.add("Sqrt", [self._double(self._less(made, more))], {}))
+        made = self._less(made, offset)
+        return made if rate == 1 else self.add("Div", [made, self.constant(rate)], {})
+
+    def _less(self, size: ir.Value, offset: int) -> ir.Value:
+        return self.add("Sub", [size, self.constant(offset)], {}) if offset else size
 
     def shape(self, value: ir.Value) -> ir.Value:
         """The shape of a value."""
