@@ -10,6 +10,7 @@ import torch
 from anyshape import torch_bridge
 from anyshape.agree import Agreed
 from anyshape.capture.program import Program
+from anyshape.contract import Contract
 from anyshape.dims import Expr, Space, generic
 from anyshape.errors import CaptureFault
 from anyshape.lower.translations import TRANSLATIONS
@@ -21,14 +22,11 @@ from anyshape.values import make_tensors
 
 __all__ = ["capture_differential", "traced"]
 
-VARIATIONS = 2  # further sizes for each dim alone
-SPARES = 2  # rows in which every dim is another
-
 
 def capture_differential(case: Case, agreed: Agreed) -> Program:
     """The program of several traces at concrete sizes; `CaptureFault` if they can't be explained as one."""
     contract = agreed.contract
-    rows = list(_rows(case, agreed))
+    rows = list(_rows(agreed))
     tapes = [traced(case, agreed, row) for row in rows]
     rows.append(rows[0])
     tapes.append(traced(case, agreed, rows[0], seed=1))  # other values at the same sizes: what moves is data
@@ -53,29 +51,50 @@ def _spoken(size: Any) -> Expr | None:
     return None if any(name.startswith("_") for name in made.names) else made
 
 
-def _rows(case: Case, agreed: Agreed) -> Iterator[dict[str, int]]:
-    """The sizes to trace at: the generic ones, each dim changed alone, and a few with every dim changed."""
+def _rows(agreed: Agreed) -> Iterator[dict[str, int]]:
+    """The sizes to trace at: the generic ones, each dim changed alone, and a few with every dim changed.
+
+    Steps of one tell a remainder, steps in proportion a division by a large number; no two dims are alike in a row.
+    """
     contract, base = agreed.contract, dict(agreed.generic)
-    space = Space(contract.ranges, contract.relations, typical=base)
-    avoid = {size for tensor in _own_tensors(case) for size in tensor.shape} | set(base.values())
-    others = generic(space, avoid, VARIATIONS + SPARES)
     yield base
     seen = [base]
-    for other in others[:VARIATIONS]:
-        for name in base:
-            row = {**base, name: other[name]}
-            if row not in seen and contract.allows(row):
+    for change in ALONE:
+        for name, size in base.items():
+            row = _changed(contract, base, {name: change(size)})
+            if row is not None and row not in seen:
                 seen.append(row)
                 yield row
-    for other in others[VARIATIONS:] or others:
-        if other not in seen:
-            seen.append(other)
-            yield other
+    for change in TOGETHER:
+        row = _changed(contract, base, {name: change(size) for name, size in base.items()})
+        if row is not None and row not in seen:
+            seen.append(row)
+            yield row
 
 
-def _own_tensors(case: Case) -> Iterator[torch.Tensor]:
-    yield from case.module.parameters()
-    yield from case.module.buffers()
+ALONE: tuple[Callable[[int], int], ...] = (lambda size: size + 1, lambda size: size * 5 // 3 + 3)
+TOGETHER: tuple[Callable[[int], int], ...] = (lambda size: size * 4 // 3 + 2, lambda size: max(2, size * 3 // 4 - 1))
+NEAR = 12  # how far to look for a legal size
+
+
+def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -> dict[str, int] | None:
+    """The base with some sizes near the wanted ones: legal, and unlike all others of the row. None if there is none."""
+    row = dict(base)
+    for name, size in wanted.items():
+        others = {other for key, other in row.items() if key != name}
+        for step in range(NEAR):
+            if size + step not in others and size + step != base[name]:
+                trial = {**row, name: size + step}
+                if len(wanted) > 1 or contract.allows(trial):
+                    row = trial
+                    break
+        else:
+            return None
+    if contract.allows(row):
+        return row
+    space = Space(contract.ranges, contract.relations, typical=row)
+    legal = generic(space, set(base.values()), 1)
+    return legal[0] if legal else None
 
 
 def traced(case: Case, agreed: Agreed, sizes: dict[str, int], seed: int = 0) -> Tape:

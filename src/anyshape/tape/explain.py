@@ -29,7 +29,7 @@ class Apart(Exception):
 
 def lined_up(tapes: Sequence[Tape]) -> list[list[Step]]:
     """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers."""
-    names = [_numbered(tape) for tape in tapes]
+    names = [numbered(tape) for tape in tapes]
     longest = max(len(tape.steps) for tape in tapes)
     for number in range(longest):
         here = [tape.steps[number] if number < len(tape.steps) else None for tape in tapes]
@@ -43,7 +43,7 @@ def lined_up(tapes: Sequence[Tape]) -> list[list[Step]]:
     return [list(steps) for steps in zip(*(tape.steps for tape in tapes), strict=True)]
 
 
-def _numbered(tape: Tape) -> dict[Value, Any]:
+def numbered(tape: Tape) -> dict[Value, Any]:
     """A name for each value that is the same on every tape: constants by their name, or in the order of their use."""
     ids: dict[Value, Any] = {value: ("input", k) for k, value in enumerate(tape.inputs)}
     for number, step in enumerate(tape.steps):

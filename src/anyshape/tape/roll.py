@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from anyshape.tape.explain import Apart, lined_up
+from anyshape.tape.explain import Apart, lined_up, numbered
+from anyshape.tape.neutral import filled_in
 from anyshape.tape.steps import Body, Step, Tape, Value, leaves, map_leaves, rolled
 
 __all__ = ["rolled_up"]
@@ -54,6 +55,9 @@ def _closer(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
     ):
         return [_unpacked(tape, here) for tape in tapes]
     signs = [[_sign(step) for step in tape.steps] for tape in tapes]
+    filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
+    if filled is not None:
+        return filled
     others = [k for k in range(1, len(tapes)) if here >= len(signs[k]) or signs[k][here] != signs[0][here]]
     others += [k for k in range(1, len(tapes)) if k not in others]
     for other in others:

@@ -1,0 +1,152 @@
+"""Neutral steps: what Python skips where it would change nothing (`x[:n]` of n, `if pad: F.pad`) is put in again.
+
+Where one tape has a slice, a pad, a roll or a resize that another lacks, and which would leave the other's tensor as
+it is, the tapes differ in numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from anyshape.tape.steps import Step, Tape, Value
+
+__all__ = ["filled_in"]
+
+aten = torch.ops.aten
+Ids = dict[Value, Any]
+
+
+def filled_in(tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequence[Any]], here: int) -> list[Tape] | None:
+    """The tapes with a step put in at ``here`` where it is missing; None if it is not that what they differ in."""
+    for model, tape in enumerate(tapes):
+        if here >= len(tape.steps) or tape.steps[here].target not in NEUTRAL:
+            continue
+        wanted = signs[model][here]
+        source = ids[model].get(tape.steps[here].args[0])
+        have = [k for k in range(len(tapes)) if here < len(signs[k]) and signs[k][here] == wanted]
+        have = [k for k in have if ids[k].get(tapes[k].steps[here].args[0]) == source]
+        steps = [tapes[k].steps[here] for k in have]
+        made = list(tapes)
+        for k in range(len(tapes)):
+            if k not in have:
+                filled = _filled(tapes[k], ids[k], tape, ids[model], signs[model], here, steps)
+                if filled is None:
+                    break
+                made[k] = filled
+        else:
+            if len(have) < len(tapes):
+                return made
+    return None
+
+
+def _filled(
+    tape: Tape, ids: Ids, model: Tape, model_ids: Ids, model_signs: Sequence[Any], here: int, steps: Sequence[Step]
+) -> Tape | None:
+    pattern = model.steps[here]
+    name = model_ids.get(pattern.args[0])
+    given = next((value for value, other in ids.items() if other == name), None)
+    if given is None or given.dtype != pattern.outputs[0].dtype or len(given.shape) != len(pattern.outputs[0].shape):
+        return None
+    args = NEUTRAL[pattern.target](given, steps)
+    if args is None:
+        return None
+    same = Value(given.shape, given.dtype, given.strides)
+    step = replace(pattern, args=(given, *args), outputs=(same,))
+    rest = _following(tape.steps[here:], tape.outputs, model, here + 1, given, same, pattern.outputs[0])
+    return replace(tape, steps=[*tape.steps[:here], step, *rest[0]], outputs=rest[1])
+
+
+def _following(
+    steps: Sequence[Step],
+    outputs: Sequence[Value],
+    model: Tape,
+    place: int,
+    given: Value,
+    same: Value,
+    result: Value,
+) -> tuple[list[Step], list[Value]]:
+    """The rest of the tape, using the new step's result wherever the tape that had it does."""
+    made: list[Step] = []
+    at = place
+    for step in steps:
+        # The tapes may part again: look a little further for the step's twin.
+        twin = next((k for k in range(at, min(at + 8, len(model.steps))) if model.steps[k].target is step.target), None)
+        if twin is None:
+            made.append(step)
+            continue
+        at = twin + 1
+        theirs = iter(model.steps[twin].inputs)
+        made.append(step.mapped(lambda leaf: _swapped(leaf, theirs, given, same, result)))  # noqa: B023
+    last = [
+        same if mine is given and theirs is result else mine
+        for mine, theirs in zip(outputs, model.outputs, strict=False)
+    ]
+    return made, [*last, *outputs[len(last) :]]
+
+
+def _swapped(leaf: Any, theirs: Any, given: Value, same: Value, result: Value) -> Any:
+    if not isinstance(leaf, Value):
+        return leaf
+    other = next(theirs, None)
+    return same if leaf is given and other is result else leaf
+
+
+# --- Which arguments leave a tensor as it is ------------------------------------------------------------
+
+
+def _constant(steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    """The arguments after the tensor, if they are the same on every tape that has the step."""
+    first = steps[0].args[1:]
+    return first if all(repr(step.args[1:]) == repr(first) for step in steps) else None
+
+
+def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    axis = steps[0].args[1] if len(steps[0].args) > 1 else 0
+    size = given.shape[axis]
+    fixed = _constant(steps)
+    if fixed is not None:
+        start, end, step = (*fixed[1:], *(None, None, 1)[len(fixed) - 1 :])
+        return fixed if range(size)[slice(start, end, step)] == range(size) else None
+    rest = steps[0].args[2:]
+    whole = (0 if rest and rest[0] is not None else None, size, 1)
+    # An end beyond every tensor is how PyTorch writes "to the end".
+    moving_end = len({step.args[3] for step in steps if len(step.args) > 3}) > 1
+    end = size if moving_end else (rest[1] if len(rest) > 1 else None)
+    return (axis, whole[0], end, *rest[2:]) if len(rest) > 1 else (axis, *([whole[0]] if rest else []))
+
+
+def _pad(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    return ([0] * len(steps[0].args[1]), *steps[0].args[2:])
+
+
+def _roll(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    return ([0] * len(steps[0].args[1]), *steps[0].args[2:])
+
+
+def _resize(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    if any(step.args[1] is None for step in steps):
+        return None  # by a factor
+    return (list(given.shape[2:]), *steps[0].args[2:])
+
+
+NEUTRAL: dict[Any, Callable[[Value, Sequence[Step]], tuple[Any, ...] | None]] = {
+    aten.slice.Tensor: _slice,
+    aten.constant_pad_nd.default: _pad,
+    aten.pad.default: _pad,
+    aten.roll.default: _roll,
+    **dict.fromkeys(
+        (
+            aten.upsample_nearest1d.vec,
+            aten.upsample_nearest2d.vec,
+            aten.upsample_linear1d.vec,
+            aten.upsample_bilinear2d.vec,
+            aten.upsample_bicubic2d.vec,
+            aten.upsample_trilinear3d.vec,
+        ),
+        _resize,
+    ),
+}
