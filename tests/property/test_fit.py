@@ -15,7 +15,7 @@ NAMES = ("a", "b", "c")
 A, B, C = (Expr.of(name) for name in NAMES)
 Rows = list[dict[str, int]]
 PRIMES = [number for number in range(3, 200) if all(number % divisor for divisor in range(2, number))]
-steady = settings(deadline=None, max_examples=100, derandomize=True)
+steady = settings(deadline=None, max_examples=50, derandomize=True)
 
 
 @st.composite
@@ -115,20 +115,20 @@ def test_nearly_everything_else_is_right_or_refused() -> None:
         size = pick(3, 4, 7, 8, 16)
         return source.choice((A % size, -A % size, (pick(1, 2, 5) - A) % size))
 
-    # For each kind: how it is made, how many of 100 must be found, how many may be wrong.
+    # For each kind: how it is made, how many of 50 must be found, how many may be wrong.
     kinds: dict[str, tuple[Callable[[], Expr], int, int]] = {
-        "quotient": (lambda: quotient(A), 75, 1),
-        "round up": (round_up, 85, 3),
-        "rest": (rest, 70, 2),
-        "steps": (lambda: source.choice((isqrt(A), log2(A), log2(A) + 1)), 80, 1),
-        "two quotients": (lambda: quotient(B) * quotient(C), 55, 2),
-        "patches": (patches, 75, 1),
-        "a sum with a quotient": (lambda: B + quotient(A), 70, 1),
-        "a product with a constant": (lambda: A * quotient(B) + 1, 65, 2),
+        "quotient": (lambda: quotient(A), 38, 1),
+        "round up": (round_up, 42, 1),
+        "rest": (rest, 35, 1),
+        "steps": (lambda: source.choice((isqrt(A), log2(A), log2(A) + 1)), 40, 1),
+        "two quotients": (lambda: quotient(B) * quotient(C), 27, 1),
+        "patches": (patches, 33, 1),
+        "a sum with a quotient": (lambda: B + quotient(A), 35, 1),
+        "a product with a constant": (lambda: A * quotient(B) + 1, 32, 1),
     }
     for kind, (make, least, most) in kinds.items():
         right = wrong = 0
-        for seed in range(100):
+        for seed in range(50):
             rows, truth = laid_out(source.sample(PRIMES, 15)), make()
             found = fit(rows, values_of(truth, rows))
             if found is not None:

@@ -14,6 +14,9 @@ __all__ = ["explain_together"]
 
 # With more columns than this the larger groups of them are left out.
 _FEW_COLUMNS = 8
+# Three columns take more to believe than two.
+_SHARED_COST = 2
+_ANY_COST = 99
 
 
 def explain_together(table: Table, values: Cells, plain: bool = False) -> Found | None:
@@ -31,8 +34,8 @@ def explain_together(table: Table, values: Cells, plain: bool = False) -> Found 
     single = _single(table, values, needed, plain)
     if plain or (single is not None and single[0] == 0):
         return single
-    pair = _pairs(table, values, needed)
-    return pair if single is None or (pair is not None and pair[0] < single[0]) else single
+    pair = _pairs(table, values, needed, _ANY_COST if single is None else single[0])
+    return single if pair is None else pair
 
 
 def _lines(table: Table, values: Cells, needed: int) -> Found | None:
@@ -188,15 +191,15 @@ def _plain_sums(table: Table, values: Cells) -> Found | None:
     return None
 
 
-def _pairs(table: Table, values: Cells, needed: int) -> Found | None:
-    """One column divided by another, its rest, and the smaller or larger of two."""
+def _pairs(table: Table, values: Cells, needed: int, below: int) -> Found | None:
+    """One column divided by another, its rest, and the smaller or larger of two, if they cost less."""
     pairs = list(_covering(table, needed))
     shared = math.gcd(*values)
     goals = [(1, 0), *([(shared, 0)] if shared > 1 else []), (1, 1), (1, -1)]
     for times, plus in goals:
         cost = price(times, table.known, 1) + price(plus, table.known)
         # A line over two steps goes through any two numbers.
-        if cost and distinct(values) < 3:
+        if cost >= below or (cost and distinct(values) < 3):
             continue
         goal = tuple((value - plus) // times for value in values)
         for left, right in pairs:
@@ -205,9 +208,9 @@ def _pairs(table: Table, values: Cells, needed: int) -> Found | None:
                 return cost, times * found + plus
     for left, right in pairs:
         extreme = _extreme(left, right, values, table)
-        if extreme is not None:
+        if extreme is not None and extreme[0] < below:
             return extreme
-    return _shared_out(table, values, needed)
+    return _shared_out(table, values, needed) if below > _SHARED_COST else None
 
 
 def _covering(table: Table, needed: int) -> Iterator[tuple[Column, Column]]:
@@ -257,7 +260,7 @@ def _shared_out(table: Table, values: Cells, needed: int) -> Found | None:
             if whole // divisor.cells[0] == values[0]:
                 found = _of_two(_product((left, right)), divisor, values)
                 if found is not None:
-                    return 1, found
+                    return _SHARED_COST, found
     return None
 
 
