@@ -10,6 +10,7 @@ __all__ = [
     "InputText",
     "Mismatch",
     "Range",
+    "Real",
     "Relation",
     "Space",
     "bind",
@@ -18,6 +19,7 @@ __all__ = [
     "choose",
     "equal",
     "fit",
+    "fit_real",
     "generic",
     "isqrt",
     "less",
@@ -35,7 +37,7 @@ __all__ = [
 
 from anyshape.dims.bounds import Range, Relation, bounds, equal, less, less_equal, not_equal
 from anyshape.dims.expr import Expr, ceildiv, isqrt, log2, maximum, minimum
-from anyshape.dims.fit import fit
+from anyshape.dims.fit import Real, fit, fit_real
 from anyshape.dims.parse import InputText, parse_expr, parse_input, parse_range, parse_shape
 from anyshape.dims.sample import Space, choose, generic
 from anyshape.dims.solve import Mismatch, bind, solvable

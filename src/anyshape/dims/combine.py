@@ -7,60 +7,60 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from anyshape.dims.expr import Expr, ceildiv, maximum, minimum
-from anyshape.dims.forms import Cells, Column, affine, distinct, enough, of_one, price, simplest
+from anyshape.dims.forms import Cells, Column, Found, affine, distinct, enough, of_one, price, simplest
 from anyshape.dims.table import Table
 
 __all__ = ["explain_together"]
 
 # With more columns than this the larger groups of them are left out.
 _FEW_COLUMNS = 8
+# Three columns take more to believe than two.
+_SHARED_COST = 2
+_ANY_COST = 99
 
 
-def explain_together(table: Table, values: Cells, plain: bool = False) -> Expr | None:
+def explain_together(table: Table, values: Cells, plain: bool = False) -> Found | None:
     """The first expression of all but the separated ones that has these values in the table's rows."""
     if distinct(values) == 1:
-        return Expr.of(values[0]) if len(values) > 1 or table.fixed else None
+        return (price(values[0], table.known), Expr.of(values[0])) if len(values) > 1 or table.fixed else None
     for column in table.columns:
         if column.cells == values:
-            return column.expr
+            return 0, column.expr
     needed = sum(1 << at for at in table.movers(values))
-    for search in (
-        (_lines, _products, _sums, _single_plain) if plain else (_lines, _products, _sums, _single, _pairs)
-    ):
+    for search in (_lines, _products, _sums):
         found = search(table, values, needed)
         if found is not None:
+            return found
+    single = _single(table, values, needed, plain)
+    if plain or (single is not None and single[0] == 0):
+        return single
+    pair = _pairs(table, values, needed, _ANY_COST if single is None else single[0])
+    return single if pair is None else pair
+
+
+def _lines(table: Table, values: Cells, needed: int) -> Found | None:
+    for column, touched in zip(table.columns, table.touches, strict=True):
+        if needed & ~touched == 0 and (found := affine(column, values, table.known)) is not None:
             return found
     return None
 
 
-def _lines(table: Table, values: Cells, needed: int) -> Expr | None:
-    for column, touched in zip(table.columns, table.touches, strict=True):
-        if needed & ~touched == 0 and (found := affine(column, values, table.known)) is not None:
-            return found[1]
-    return None
-
-
-def _single(table: Table, values: Cells, needed: int, plain: bool = False) -> Expr | None:
-    """The function of one name that costs least; if there is none, of one atom."""
+def _single(table: Table, values: Cells, needed: int, plain: bool) -> Found | None:
+    """The function of one name that costs least, or of one atom where that costs less."""
     able = [
         column for column, touched in zip(table.columns, table.touches, strict=True) if needed & ~touched == 0
     ]
-    names, atoms = (
-        [column for column in able if (column.expr.name is None) == derived] for derived in (False, True)
-    )
-    for columns in (names, atoms):
-        found = (of_one(column, values, table.known, plain) for column in columns)
-        best = simplest(form for form in found if form is not None)
-        if best is not None:
-            return best[1]
-    return None
+    best: Found | None = None
+    for derived in (False, True):
+        columns = [column for column in able if (column.expr.name is None) == derived]
+        forms = (of_one(column, values, table.known, plain) for column in columns)
+        found = simplest(form for form in forms if form is not None)
+        if found is not None and (best is None or found[0] < best[0] or best[1] is None):
+            best = found
+    return best
 
 
-def _single_plain(table: Table, values: Cells, needed: int) -> Expr | None:
-    return _single(table, values, needed, plain=True)
-
-
-def _products(table: Table, values: Cells, needed: int) -> Expr | None:
+def _products(table: Table, values: Cells, needed: int) -> Found | None:
     """A factor times two to four columns, plus a constant."""
     columns = table.columns
     few = len(columns) <= _FEW_COLUMNS
@@ -81,7 +81,7 @@ def _products(table: Table, values: Cells, needed: int) -> Expr | None:
                 continue
             found = affine(_product([columns[at] for at in chosen]), values, table.known)
             if found is not None:
-                return found[1]
+                return found
     return None
 
 
@@ -90,7 +90,7 @@ def _product(columns: Sequence[Column]) -> Column:
     return Column(math.prod((column.expr for column in columns), start=Expr.of(1)), cells)
 
 
-def _sums(table: Table, values: Cells, needed: int) -> Expr | None:
+def _sums(table: Table, values: Cells, needed: int) -> Found | None:
     """Columns with whole factors, plus a constant."""
     names = [column for at, column in enumerate(table.names) if not table.slices[at] or needed >> at & 1]
     found = _linear(names, values, table)
@@ -99,7 +99,7 @@ def _sums(table: Table, values: Cells, needed: int) -> Expr | None:
     return _plain_sums(table, values) if found is None else found
 
 
-def _linear(columns: Sequence[Column], values: Cells, table: Table) -> Expr | None:
+def _linear(columns: Sequence[Column], values: Cells, table: Table) -> Found | None:
     if not columns:
         return None
     factors = _solved([[*row, 1] for row in zip(*(column.cells for column in columns), strict=True)], values)
@@ -112,7 +112,8 @@ def _linear(columns: Sequence[Column], values: Cells, table: Table) -> Expr | No
     used = [column for column, slope in zip(columns, slopes, strict=True) if slope]
     if not enough(cost, len(set(zip(*(column.cells for column in used), strict=True)))):
         return None
-    return sum((slope * column.expr for column, slope in zip(columns, slopes, strict=True)), Expr.of(offset))
+    total = sum((slope * column.expr for column, slope in zip(columns, slopes, strict=True)), Expr.of(offset))
+    return cost, total
 
 
 def _solved(rows: list[list[int]], values: Sequence[int]) -> list[int] | None:
@@ -141,7 +142,7 @@ def _solved(rows: list[list[int]], values: Sequence[int]) -> list[int] | None:
     return [solution[at] for at in range(width)]
 
 
-def _pair_sums(table: Table, values: Cells, needed: int) -> Expr | None:
+def _pair_sums(table: Table, values: Cells, needed: int) -> Found | None:
     """``a*x + b*y + c`` where one of the columns, at least, is an atom."""
     if len(table.columns) == len(table.names) or len(values) < 4:
         return None
@@ -170,7 +171,7 @@ def _pair_sums(table: Table, values: Cells, needed: int) -> Expr | None:
     return None
 
 
-def _plain_sums(table: Table, values: Cells) -> Expr | None:
+def _plain_sums(table: Table, values: Cells) -> Found | None:
     """Three or four columns added up, plus a constant: what is joined end to end."""
     columns = table.columns
     rows = range(1, min(4, len(values)))
@@ -186,29 +187,30 @@ def _plain_sums(table: Table, values: Cells) -> Expr | None:
             )
             found = affine(total, values, table.known)
             if found is not None:
-                return found[1]
+                return found
     return None
 
 
-def _pairs(table: Table, values: Cells, needed: int) -> Expr | None:
-    """One column divided by another, its rest, and the smaller or larger of two."""
+def _pairs(table: Table, values: Cells, needed: int, below: int) -> Found | None:
+    """One column divided by another, its rest, and the smaller or larger of two, if they cost less."""
     pairs = list(_covering(table, needed))
     shared = math.gcd(*values)
     goals = [(1, 0), *([(shared, 0)] if shared > 1 else []), (1, 1), (1, -1)]
     for times, plus in goals:
         cost = price(times, table.known, 1) + price(plus, table.known)
-        if not enough(cost, distinct(values)):
+        # A line over two steps goes through any two numbers.
+        if cost >= below or (cost and distinct(values) < 3):
             continue
         goal = tuple((value - plus) // times for value in values)
         for left, right in pairs:
             found = _of_two(left, right, goal)
             if found is not None:
-                return times * found + plus
+                return cost, times * found + plus
     for left, right in pairs:
-        found = _extreme(left, right, values, table)
-        if found is not None:
-            return found
-    return _shared_out(table, values, needed)
+        extreme = _extreme(left, right, values, table)
+        if extreme is not None and extreme[0] < below:
+            return extreme
+    return _shared_out(table, values, needed) if below > _SHARED_COST else None
 
 
 def _covering(table: Table, needed: int) -> Iterator[tuple[Column, Column]]:
@@ -229,7 +231,7 @@ def _of_two(left: Column, right: Column, values: Cells) -> Expr | None:
     return None
 
 
-def _extreme(left: Column, right: Column, values: Cells, table: Table) -> Expr | None:
+def _extreme(left: Column, right: Column, values: Cells, table: Table) -> Found | None:
     """``min(x, y + c)`` and ``max(x, y + c)`` where each side was seen to be the one."""
     other = [at for at, value in enumerate(values) if value != left.cells[at]]
     if not 0 < len(other) < len(values):
@@ -243,11 +245,11 @@ def _extreme(left: Column, right: Column, values: Cells, table: Table) -> Expr |
         if all(
             pick(a, b + offset) == value for a, b, value in zip(left.cells, right.cells, values, strict=True)
         ):
-            return build(left.expr, right.expr + offset)
+            return price(offset, table.known), build(left.expr, right.expr + offset)
     return None
 
 
-def _shared_out(table: Table, values: Cells, needed: int) -> Expr | None:
+def _shared_out(table: Table, values: Cells, needed: int) -> Found | None:
     """The product of two columns divided by a third."""
     every = list(zip(table.columns, table.touches, strict=True))
     for (left, one), (right, other) in itertools.combinations(every, 2):
@@ -258,7 +260,7 @@ def _shared_out(table: Table, values: Cells, needed: int) -> Expr | None:
             if whole // divisor.cells[0] == values[0]:
                 found = _of_two(_product((left, right)), divisor, values)
                 if found is not None:
-                    return found
+                    return _SHARED_COST, found
     return None
 
 

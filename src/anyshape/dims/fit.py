@@ -6,17 +6,19 @@ One order decides what is simplest, and the first that has the values in every r
 2. a line over one of them: ``2*d - 1``, ``d//2`` where that always divides;
 3. a product of two to four, with a factor and a constant: ``b*h*w``, ``h*w//4``, ``d**2 + 1``;
 4. a sum of several, with factors and a constant: ``past + seq - 1``;
-5. a function of one: a square root or a logarithm to base 2, a quotient rounded down or up with a factor and
-   an offset, a rest, a minimum or maximum with a constant, ``d*(d + 1)//2``, a slope such as ``2*d//3``;
-6. one by another: ``h//g``, ``n % b``, ``min(a, b + 1)``, ``h*w//g``;
-7. functions of one name each, multiplied or added up, found by moving one name alone: ``b*ceil(h/7)*(w + 1)``.
+5. a function of one or two, the one that costs least: a floor square root or logarithm to base 2, a rest, a
+   minimum or maximum, ``d*(d + 1)//2``, a quotient rounded down or up with a factor and an offset, a slope such
+   as ``2*d//3``; ``h//g``, ``n % b``, ``min(a, b + 1)``, ``h*w//g``;
+6. functions of one name each, multiplied or added up, found by moving one name alone: ``b*ceil(h/7)*(w + 1)``.
 
-Names come before atoms, then smaller divisors and offsets; rounding down or up come before other offsets.
+Within each: names come before atoms. A number that is read off the rows costs one, 1 and -1 a half, 0 and the
+integers among the atoms nothing; the cheaper comes first.
 
-What the rows don't determine is refused, never guessed. A number that is read off the rows costs one (1 and -1
-a half; 0 and the integers among the atoms nothing), and a form needs one distinct size more than its numbers
-cost. A divisor must be the only one that fits at its price, an offset other than rounding down or up the only
-one at all. Sizes that are all odd leave ``h//2`` and ``(h - 1)//2`` alike: then rounding down, or up, is taken.
+What the rows don't determine is refused, never guessed: a form needs one distinct size more than its numbers
+cost; where two forms of one price fit, such as ``h//14`` and ``h//15``, neither is taken; an offset other than
+rounding down or up must be the only one that fits. One thing can't be seen: where no size is a multiple of q,
+``d//q`` and ``(d - 1)//q`` have the same values. Rounding down, or up, is then taken without an offset. Sizes
+that are all prime are such sizes: among the rows there should be even ones, and some with more divisors.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anyshape.dims.expr import Expr
+from anyshape.dims.real import Real, fit_real
 from anyshape.dims.separate import explain
 from anyshape.dims.table import tabulate
 
-__all__ = ["Sizes", "fit"]
+__all__ = ["Real", "Sizes", "fit", "fit_real"]
 
 Sizes = Mapping[str, int]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from anyshape.dims.expr import Expr, ceildiv, isqrt, log2, maximum, minimum
@@ -34,7 +34,7 @@ Known = AbstractSet[int]
 Found = tuple[int, Expr | None]
 
 # Divisors beyond this are not searched for, only tried where the number is known.
-_LARGEST_DIVISOR = 128
+LARGEST_DIVISOR = 128
 # Slopes such as 2/3 and 3/4: finer ones are too many to be told apart by a handful of rows.
 _LARGEST_SLOPE_DIVISOR = 8
 
@@ -49,9 +49,11 @@ class Column:
 
 def price(number: int, known: Known, free: int = 0) -> int:
     """What a number costs in halves; `free` is the one that changes nothing, 0 to add and 1 to multiply."""
-    if number == free or number in known:
+    if number == free:
         return 0
-    return 1 if number in (0, 1, -1) else 2
+    if number in (0, 1, -1):
+        return 1
+    return 0 if number in known else 2
 
 
 def enough(cost: int, seen: int) -> bool:
@@ -130,6 +132,12 @@ def _special(column: Column, values: Cells, known: Known) -> Found | None:
     return simplest(_specials(column, values))
 
 
+def _bare_special(column: Column, values: Cells, known: Known) -> Found | None:
+    """A floor square root or logarithm without a number in it."""
+    found = _special(column, values, known)
+    return found if found is not None and found[0] == 0 else None
+
+
 def _specials(column: Column, values: Cells) -> Iterator[Found]:
     for shift in (0, -1, 1):
         if column.cells[0] + shift < 1:
@@ -178,13 +186,17 @@ def _quadratic(column: Column, values: Cells, known: Known) -> Found | None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Rounding:
-    """``times*((d + shift)//divisor) + plus``; the order is from simple to involved."""
+    """``times*((d + shift)//divisor) + plus``; the order is from simple to involved.
+
+    It is `loose` where other shifts or divisors have the values as well.
+    """
 
     cost: int
     divisor: int
     shift: int
     times: int
     plus: int
+    loose: bool = False
 
     def of(self, size: Expr) -> Expr:
         if self.shift == self.divisor - 1:
@@ -206,7 +218,7 @@ def _rounded(column: Column, values: Cells, known: Known) -> Found | None:
     if not enough(cost, len(values)):
         return None
     # The same price for another divisor: the rows don't tell which.
-    rival = any(other.cost == best.cost and other.divisor != best.divisor for other in found)
+    rival = best.loose or any(other.cost == best.cost and other.divisor != best.divisor for other in found)
     return cost, None if rival else sign * best.of(column.expr)
 
 
@@ -219,34 +231,38 @@ def _multipliers(values: Cells) -> list[int]:
 def _roundings(cells: Cells, values: Cells, times: int, known: Known) -> Iterator[_Rounding]:
     rest = values[0] % times
     steps = [(value - rest) // times for value in values]
-    run, rise = cells[-1] - cells[0], steps[-1] - steps[0]
-    low = max(2, run // (rise + 1))
-    high = min(_LARGEST_DIVISOR, run // (rise - 1) + 1) if rise > 1 else _LARGEST_DIVISOR
-    options = [*range(low, high + 1), *sorted(number for number in known if number > max(high, 1))]
-    pinned: list[_Rounding] = []
-    loose = False
-    for divisor in options:
+    # A line over two steps goes through any two numbers.
+    few = len(set(steps)) < 3
+    if times > 1 and few and min(map(steps.count, steps)) < 2:
+        return
+    others: list[_Rounding] = []
+    for divisor in _possible(cells[-1] - cells[0], steps[-1] - steps[0], known):
         gaps = [divisor * step - cell for cell, step in zip(cells, steps, strict=True)]
         least, most = max(gaps), min(gaps) + divisor - 1
-        if least > most:
+        scale = 0 if times == divisor else price(times, known, 1)
+        if least > most or (few and scale):
             continue
-        basic = price(divisor, known) + (0 if times == divisor else price(times, known, 1))
+        basic = price(divisor, known) + scale
         plain = False
         for shift in (0, divisor - 1):
             turns = -(-(least - shift) // divisor)
-            if shift + divisor * turns <= most:
-                plus = rest + times * turns
+            plus = rest + times * turns
+            if shift + divisor * turns <= most and not (few and plus and times > 1):
                 plain = True
                 yield _Rounding(basic + price(plus, known), divisor, shift, times, plus)
         if not plain:
-            turns = least // divisor
-            shift, plus = least - divisor * turns, rest + times * turns
-            cost = basic + 2 + min(price(least, known), price(plus, known))
-            pinned.append(_Rounding(cost, divisor, shift, times, plus))
-            loose = loose or least < most
+            cost = basic + (price(least, known) + price(rest, known) if least == most else 3)
+            others.append(_Rounding(cost, divisor, least, times, rest, least < most))
     # An offset of its own fits nearly any divisor: only where one is left does it say something.
-    if len(pinned) == 1 and not loose:
-        yield pinned[0]
+    loose = len(others) > 1
+    yield from (replace(other, loose=loose or other.loose, cost=other.cost + loose) for other in others)
+
+
+def _possible(run: int, rise: int, known: Known) -> list[int]:
+    """The divisors with which a quotient may rise so much over such a run."""
+    low = max(2, run // (abs(rise) + 1))
+    high = min(LARGEST_DIVISOR, run // (rise - 1) + 1) if rise > 1 else LARGEST_DIVISOR
+    return [*range(low, high + 1), *sorted(number for number in known if number > max(high, 1))]
 
 
 def _sloped(column: Column, values: Cells, known: Known) -> Found | None:
@@ -282,19 +298,20 @@ def _remainders(column: Column, values: Cells, known: Known) -> Iterator[Found]:
         for sign in (1, -1):
             gaps = [sign * cell - value + plus for cell, value in zip(column.cells, values, strict=True)]
             shared = math.gcd(*(gap - gaps[0] for gap in gaps))
+            turns = distinct(gaps)
             for divisor in _divisors(shared, max(values) - plus + 1, known):
                 shift = -gaps[0] % divisor
                 cost = price(divisor, known) + price(shift, known) + 2 * plus
-                # A rest is a small number: it takes one more of them to trust it.
-                if enough(cost + 2, len(values)):
+                # Between two turns any number is a divisor; and a rest is small, it takes one more to trust it.
+                if turns > 2 - (divisor in known) and enough(cost + 2, len(values)):
                     yield cost, (sign * column.expr + shift) % divisor + plus
 
 
 def _divisors(number: int, least: int, known: Known) -> list[int]:
     if number == 0:
         return []
-    small = [divisor for divisor in range(max(2, least), _LARGEST_DIVISOR + 1) if number % divisor == 0]
-    large = [other for other in known if other > _LARGEST_DIVISOR and other >= least and number % other == 0]
+    small = [divisor for divisor in range(max(2, least), LARGEST_DIVISOR + 1) if number % divisor == 0]
+    large = [other for other in known if other > LARGEST_DIVISOR and other >= least and number % other == 0]
     return small + sorted(large)
 
 
@@ -332,4 +349,4 @@ _SPECIALS: tuple[tuple[Callable[[Expr], Expr], Callable[[int], int]], ...] = (
     (log2, _floor_log),
 )
 _FORMS = (affine, _root, _special, _remainder, _clamped, _quadratic, _rounded, _sloped)
-_PLAIN_FORMS = (affine, _root, _clamped, _quadratic, _rounded)
+_PLAIN_FORMS = (affine, _root, _bare_special, _clamped, _quadratic, _rounded)

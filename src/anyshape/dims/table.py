@@ -38,8 +38,8 @@ class Table:
         rows = (0, *self.slices[at])
         return [self.names[at].cells[row] for row in rows], [values[row] for row in rows]
 
-    def without(self, at: int) -> Table:
-        """The table without one of the names, and without the atoms that depend on it."""
+    def without(self, at: int, *known: int) -> Table:
+        """The table without one of the names and the atoms that depend on it, and with more numbers known."""
         kept = [place for place, touched in enumerate(self.touches) if not touched >> at & 1]
         low = (1 << at) - 1
         return replace(
@@ -47,6 +47,7 @@ class Table:
             names=(*self.names[:at], *self.names[at + 1 :]),
             columns=tuple(self.columns[place] for place in kept),
             slices=(*self.slices[:at], *self.slices[at + 1 :]),
+            known=self.known.union(known),
             touches=tuple(self.touches[place] & low | self.touches[place] >> 1 & ~low for place in kept),
         )
 
