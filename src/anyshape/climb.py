@@ -6,7 +6,7 @@ that the user did not declare are left out: the contract says so, and the file i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from anyshape.agree import Agreed
 from anyshape.blame import fault_of
-from anyshape.capture import RUNGS, Program, capture
+from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract, Tensor
 from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
@@ -32,6 +32,8 @@ __all__ = ["Made", "Settings", "climb"]
 
 MOST_NARROWINGS = 6
 MOST_TRACES = 3
+MOST_REFINEMENTS = 4
+MOST_COUNTEREXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,53 +58,99 @@ class Made:
 
 
 def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) -> Made:
-    """The first rung's model that is right; if none is, the fault of the first rung, which says most."""
+    """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
+    reference = Reference(case, agreed)
+    attempts: list[_Attempt] = []
     faults: list[Fault] = []
-    for rung in RUNGS:
+    for rung in (_symbolic, _by_traces):
         try:
-            return _on_rung(case, agreed, rung, settings, progress)
-        except VerifyFault as fault:
-            # The graph was captured, and is wrong: another way of capturing the same graph would not mend it.
-            raise faults[0] if faults else fault from None
+            for attempt in rung(_Climber(case, reference, settings, progress), attempts):
+                attempts.append(attempt)
+                verdict = attempt.judge()
+                if verdict.right:
+                    return attempt.made(verdict)
         except Fault as fault:
             faults.append(fault)
-    raise faults[0]
+    if not attempts:
+        raise faults[0]
+    return _narrowed(attempts[0])
 
 
-def _on_rung(case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress) -> Made:
-    """A right model on one rung: traced again elsewhere while that helps, and narrowed at last."""
-    first = _Attempt(case, Reference(case, agreed), rung, settings, progress)
-    verdict = first.judge()
-    latest, traced = first, [agreed.generic]
-    while not verdict.right and len(traced) < MOST_TRACES:
-        other = elsewhere(latest.program, verdict, latest.reference)
+@dataclass(frozen=True, slots=True)
+class _Climber:
+    """What every rung needs to make attempts."""
+
+    case: Case
+    reference: Reference
+    settings: Settings
+    progress: Progress
+
+    def attempt(self, agreed: Agreed, capture: Callable[[], Program]) -> _Attempt:
+        reference = Reference(self.case, agreed, self.reference.known)
+        return _Attempt(self.case, reference, capture, self.settings, self.progress)
+
+
+def _symbolic(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Attempt]:
+    """A symbolic trace; traced again beyond the guards that failures broke, while there are any."""
+    case, agreed = climber.case, climber.reference.agreed
+    traced = [agreed.generic]
+    while True:
+        latest = climber.attempt(agreed, lambda: capture_symbolic(case, agreed))  # noqa: B023
+        yield latest
+        verdict = latest.judge()
+        other = elsewhere(latest.program, verdict, latest.reference) if len(traced) < MOST_TRACES else None
         if other is None or other.generic in traced:
-            break
-        traced.append(other.generic)
-        try:
-            latest = _Attempt(case, Reference(case, other, first.reference.known), rung, settings, progress)
-            verdict = latest.judge()
-        except Fault:
-            break
-        if verdict.right:
-            return latest.made(verdict)
-    verdict = first.judge()
+            return
+        agreed = other
+        traced.append(agreed.generic)
+
+
+def _by_traces(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Attempt]:
+    """Traces at concrete sizes, and at those where an earlier attempt was wrong: each has to explain more."""
+    agreed = climber.reference.agreed
+    traces = Traces(climber.case, agreed)
+    guards = attempts[0].program.guards if attempts else ()
+    further: list[Mapping[str, int]] = []
+    for _ in range(MOST_REFINEMENTS):
+        wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []
+        further += [sizes for sizes in _telling(wrong, agreed) if sizes not in further]
+        yield climber.attempt(agreed, lambda: replace(capture_regions(traces, further), guards=guards))
+
+
+def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapping[str, int]]:
+    """A few of the sizes at which an attempt was wrong: those that differ from the generic sizes in the fewest dims."""
+    generic = agreed.generic
+    ranked = sorted(failures, key=lambda sizes: (sum(sizes[n] != generic[n] for n in generic), sum(sizes.values())))
+    return [sizes for sizes in ranked if min(sizes.values()) > 0][:MOST_COUNTEREXAMPLES]
+
+
+def _narrowed(attempt: _Attempt) -> Made:
+    """The attempt's model at the sizes where it is right, if the user did not declare the others."""
+    verdict = attempt.judge()
     while not verdict.right:
-        closer = narrowed(first.reference.agreed, first.program, verdict)
+        closer = narrowed(attempt.reference.agreed, attempt.program, verdict)
         if closer is None:
-            raise fault_of(verdict, first.runtime, first.reference, first.program.guards)
-        verdict = first.narrow(*closer)
-    return first.made(verdict)
+            raise fault_of(verdict, attempt.runtime, attempt.reference, attempt.program.guards)
+        verdict = attempt.narrow(*closer)
+    return attempt.made(verdict)
 
 
 class _Attempt:
     """One captured and lowered program, its contract as far as it had to be narrowed, and its verdict."""
 
     def __init__(
-        self, case: Case, reference: Reference, rung: str, settings: Settings, progress: Progress
+        self,
+        case: Case,
+        reference: Reference,
+        capture: Callable[[], Program],
+        settings: Settings,
+        progress: Progress,
     ) -> None:
         self.case, self.reference, self.settings, self.progress = case, reference, settings, progress
-        self.program, self.model = _model(case, reference.agreed, rung, settings, progress)
+        with progress.station("capture"):
+            self.program = capture()
+        progress.done("capture", self.program.rung)
+        self.model = _model(case, reference.agreed, self.program, settings, progress)
         self.narrowings = 0
         self.verdict: Verdict | None = None
         self.runtime = _loaded(self.model)
@@ -148,11 +196,8 @@ class _Attempt:
 
 
 def _model(
-    case: Case, agreed: Agreed, rung: str, settings: Settings, progress: Progress
-) -> tuple[Program, ir.Model]:
-    with progress.station("capture"):
-        program = capture(case, agreed, rung)
-    progress.done("capture", rung)
+    case: Case, agreed: Agreed, program: Program, settings: Settings, progress: Progress
+) -> ir.Model:
     contract = _with_outputs(agreed.contract, case, program, settings)
     with progress.station("lower"):
         model = lower(program, contract, opset=settings.opset, translations=settings.translations)
@@ -161,7 +206,7 @@ def _model(
         with progress.station("optimize"):
             model = optimize(model)
         progress.done("optimize", f"{_count(model)} nodes")
-    return program, model
+    return model
 
 
 def _count(model: ir.Model) -> int:

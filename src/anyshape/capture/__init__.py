@@ -1,23 +1,15 @@
 """capture: the module becomes a `Program`, a graph over symbolic sizes, by one rung of a ladder after another.
 
-A rung may succeed and still be wrong at some size: verify is the judge of every rung.
+1. symbolic: torch.export with dynamic sizes.
+2. differential: runs at several sizes, lined up; 3. with loops over a size rolled; 4. with a region for each way
+through the model. A rung may succeed and still be wrong at some size: verify is the judge of every rung.
 """
 
 from __future__ import annotations
 
-from anyshape.agree import Agreed
-from anyshape.capture.differential import capture_differential
-from anyshape.capture.program import Guard, Program
+from anyshape.capture.differential import Traces
+from anyshape.capture.program import Guard, Program, Split
+from anyshape.capture.regions import capture_regions
 from anyshape.capture.symbolic import capture_symbolic
-from anyshape.read import Case
 
-__all__ = ["RUNGS", "Guard", "Program", "capture"]
-
-RUNGS = ("symbolic", "symbolic, strict", "differential")
-
-
-def capture(case: Case, agreed: Agreed, rung: str) -> Program:
-    """The program of a case on one rung; `CaptureFault` where that rung can't hold the contract."""
-    if rung == "differential":
-        return capture_differential(case, agreed)
-    return capture_symbolic(case, agreed, strict=rung.endswith("strict"))
+__all__ = ["Guard", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,32 +12,81 @@ from anyshape.agree import Agreed
 from anyshape.capture.program import Program
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Space, generic
-from anyshape.errors import CaptureFault
+from anyshape.errors import CaptureFault, SourceLine
 from anyshape.lower.translations import TRANSLATIONS
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
-from anyshape.tape import Apart, Explainer, Tape, expanded, explained, functional, record, rolled_up
+from anyshape.tape import Apart, Explainer, Tape, Unexplained, expanded, explained, functional, record, rolled_up
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
-__all__ = ["capture_differential", "traced"]
+__all__ = ["Parted", "Traces", "capture_differential", "line_of_parting", "parting"]
+
+Sizes = Mapping[str, int]
 
 
-def capture_differential(case: Case, agreed: Agreed) -> Program:
-    """The program of several traces at concrete sizes; `CaptureFault` if they can't be explained as one."""
-    contract = agreed.contract
-    rows = list(_rows(agreed))
-    tapes = [traced(case, agreed, row) for row in rows]
-    rows.append(rows[0])
-    tapes.append(traced(case, agreed, rows[0], seed=1))  # other values at the same sizes: what moves is data
+def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
+    """The program of several traces at concrete sizes; `CaptureFault` if they can't be explained as one.
+
+    ``further`` are sizes that must be explained too: those at which an earlier program was wrong.
+    """
+    rows = [*_rows(traces.agreed), *map(dict, further)]
+    for widening in WIDENINGS:
+        try:
+            return _explained(traces, rows)
+        except Unexplained as fault:
+            more = [row for row in _wider(traces, rows, fault.column, widening) if row not in rows]
+            if not more:
+                raise
+            rows += more
+    return _explained(traces, rows)
+
+
+WIDENINGS = ((2, 3, 5), (7, 11, 16, 24))  # steps from the base, where the first rows do not determine a number
+
+
+def _wider(
+    traces: Traces, rows: Sequence[Sizes], column: Sequence[Any], steps: Sequence[int]
+) -> Iterator[dict[str, int]]:
+    """More rows that move, alone, each dim which was seen to move a number."""
+    base, contract = rows[0], traces.agreed.contract
+    if column[0] != column[-1]:
+        return  # it moves with the values: more sizes would not tell
+    for name in base:
+        alone = [k for k, row in enumerate(rows) if _differ_in(base, row) == [name]]
+        if any(column[k] != column[0] for k in alone):
+            for step in steps:
+                row = _changed(contract, dict(base), {name: base[name] + step})
+                if row is not None:
+                    yield row
+
+
+def _differ_in(one: Sizes, two: Sizes) -> list[str]:
+    return [name for name in one if one[name] != two[name]]
+
+
+def _explained(traces: Traces, rows: Sequence[Sizes]) -> Program:
+    contract = traces.agreed.contract
+    tapes = [traces.at(row) for row in rows]
+    # Other values at the same sizes: what moves between these two is data, not size.
+    rows = [*rows, rows[0]]
+    tapes.append(traces.at(rows[0], seed=1))
     explainer = Explainer([dict(row) for row in rows], tuple(dim.name for dim in contract.dims))
     shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
     try:
         tape = explained(rolled_up(tapes), explainer, shapes)
     except Apart as apart:
-        raise _parted(apart, rows) from apart
+        raise _parted(traces, rows, tapes) from apart
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
-    return Program(tape, "differential", outputs=outputs)
+    loops = any(step.body is not None for step in tape.steps)
+    return Program(tape, "rolled loop" if loops else "differential", outputs=outputs)
+
+
+def _in_range(contract: Contract, trial: dict[str, int], wanted: Mapping[str, int]) -> bool:
+    """Whether a row with one size changed is legal; where more are to change, whether the ranges allow it so far."""
+    if len(wanted) == 1:
+        return contract.allows(trial)
+    return all(dim.range.contains(trial[dim.name]) for dim in contract.dims)
 
 
 def _known(size: Expr | None) -> Any:
@@ -82,34 +131,48 @@ def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -
     row = dict(base)
     for name, size in wanted.items():
         others = {other for key, other in row.items() if key != name}
-        for step in range(NEAR):
-            if size + step not in others and size + step != base[name]:
-                trial = {**row, name: size + step}
-                if len(wanted) > 1 or contract.allows(trial):
-                    row = trial
-                    break
+        for near in (size + step for away in range(NEAR) for step in {away, -away}):
+            trial = {**row, name: near}
+            if near > 1 and near not in others and near != base[name] and _in_range(contract, trial, wanted):
+                row = trial
+                break
         else:
-            return None
+            if len(wanted) == 1:
+                return None
     if contract.allows(row):
-        return row
+        return row if row != base else None
     space = Space(contract.ranges, contract.relations, typical=row)
     legal = generic(space, set(base.values()), 1)
     return legal[0] if legal else None
 
 
-def traced(case: Case, agreed: Agreed, sizes: dict[str, int], seed: int = 0) -> Tape:
-    """The tape of one run at ``sizes``: functional, and of operators that have a translation."""
-    tensors = make_tensors(case, agreed.rules, agreed.contract.shapes(sizes), sizes, seed, anew=seed > 0)
-    names = {id(tensor): name for name, tensor in (*case.module.named_parameters(), *case.module.named_buffers())}
-    try:
-        tape = record(_flat(case), tensors, names)
-    except Exception as error:
-        raise CaptureFault(
-            f"the model can't be traced at {_text(sizes)}: {first_line(error)}",
-            where=line_of_exception(error),
-            hint="Call the model at these sizes to see why.",
-        ) from error
-    return expanded(functional(tape).used_only(), TRANSLATIONS).used_only()
+class Traces:
+    """The tapes of a case, each traced once: functional, and of operators that have a translation."""
+
+    def __init__(self, case: Case, agreed: Agreed) -> None:
+        self.case, self.agreed = case, agreed
+        self.known: dict[tuple[Any, ...], Tape] = {}
+
+    def at(self, sizes: Sizes, seed: int = 0) -> Tape:
+        """The tape at ``sizes``."""
+        key = (*sorted(sizes.items()), seed)
+        if key not in self.known:
+            self.known[key] = self._trace(dict(sizes), seed)
+        return self.known[key]
+
+    def _trace(self, sizes: dict[str, int], seed: int) -> Tape:
+        case, agreed = self.case, self.agreed
+        tensors = make_tensors(case, agreed.rules, agreed.contract.shapes(sizes), sizes, seed, anew=seed > 0)
+        own = (*case.module.named_parameters(), *case.module.named_buffers())
+        try:
+            tape = record(_flat(case), tensors, {id(tensor): name for name, tensor in own})
+        except Exception as error:
+            raise CaptureFault(
+                f"the model can't be traced at {_text(sizes)}: {first_line(error)}",
+                where=line_of_exception(error),
+                hint="Call the model at these sizes to see why.",
+            ) from error
+        return expanded(functional(tape).used_only(), TRANSLATIONS).used_only()
 
 
 def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:
@@ -119,15 +182,42 @@ def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:
     return call
 
 
-def _text(sizes: dict[str, int]) -> str:
+def _text(sizes: Sizes) -> str:
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
-def _parted(apart: Apart, rows: Sequence[dict[str, int]]) -> CaptureFault:
-    steps = [step for step in apart.steps if step is not None]
-    other = next((k for k, step in enumerate(apart.steps) if step is None or step.target is not steps[0].target), 0)
-    return CaptureFault(
-        f"the model runs other operators at {_text(rows[other])} than at {_text(rows[0])}",
-        where=steps[0].where if steps else None,
-        hint="A branch or a loop there depends on a size or on values.",
-    )
+class Parted(CaptureFault):
+    """The model runs other operators at ``other`` than at ``base``."""
+
+    def __init__(self, base: Sizes, other: Sizes, where: SourceLine | None) -> None:
+        same = base == other
+        super().__init__(
+            f"the model runs other operators at {_text(other)} "
+            + ("with other values" if same else f"than at {_text(base)}"),
+            where=where,
+            hint="A branch or a loop there depends on "
+            + ("values, which have no place in a graph." if same else "a size, in a way that could not be followed."),
+        )
+        self.base, self.other = base, other
+
+
+def _parted(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> Parted:
+    """The first row whose tape can't be lined up with the base's, and where they part."""
+    for row, tape in zip(rows[1:], tapes[1:], strict=True):
+        apart = parting(tapes[0], tape)
+        if apart is not None:
+            return Parted(rows[0], row, line_of_parting(apart))
+    return Parted(rows[0], rows[1], None)
+
+
+def parting(one: Tape, two: Tape) -> Apart | None:
+    """Where two tapes part, if they do in more than numbers and lengths of loops."""
+    try:
+        rolled_up([one, two])
+    except Apart as apart:
+        return apart
+    return None
+
+
+def line_of_parting(apart: Apart) -> SourceLine | None:
+    return next((step.where for step in apart.steps if step is not None and step.where is not None), None)

@@ -16,7 +16,7 @@ from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
 from anyshape.tape import Tape
 
-__all__ = ["Guard", "Program"]
+__all__ = ["Guard", "Program", "Split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,20 @@ def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None,
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Two ways through the model: one where the condition holds, another where it does not."""
+
+    condition: Relation
+    where: SourceLine | None
+    then: Tape | Split
+    otherwise: Tape | Split
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
-    body: torch.export.ExportedProgram | Tape
+    body: torch.export.ExportedProgram | Tape | Split
     rung: str
     outputs: tuple[tuple[Expr | None, ...], ...]
     guards: tuple[Guard, ...] = field(default=())
@@ -79,7 +89,7 @@ class Program:
     @property
     def proved(self) -> bool:
         """Whether every condition that the graph relies on follows from the contract. A fit is never a proof."""
-        return not isinstance(self.body, Tape) and not self.open_guards
+        return not isinstance(self.body, (Tape, Split)) and not self.open_guards
 
     @property
     def open_guards(self) -> tuple[Guard, ...]:

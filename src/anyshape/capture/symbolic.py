@@ -38,10 +38,9 @@ class Flat(torch.nn.Module):
         return tuple(tensor for _, tensor in flatten(self.case.call(tensors))[0])
 
 
-def capture_symbolic(case: Case, agreed: Agreed, *, strict: bool) -> Program:
+def capture_symbolic(case: Case, agreed: Agreed) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
-    rung = "symbolic, strict" if strict else "symbolic"
-    exported = _trace(case, agreed, strict)
+    exported = _trace(case, agreed)
     contract = agreed.contract
     sizes = _traced_sizes(exported)
     raw = torch_bridge.trace_guards(exported)
@@ -54,10 +53,10 @@ def capture_symbolic(case: Case, agreed: Agreed, *, strict: bool) -> Program:
         if item.condition.free_symbols and item.condition.free_symbols <= meaning.keys()
     ]
     unique = {(str(item), item.where): item for item in guards}
-    return Program(exported, rung, tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
+    return Program(exported, "symbolic", tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
 
 
-def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedProgram:
+def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
     contract = agreed.contract
     sizes = dict(agreed.generic)
     tensors = make_tensors(case, agreed.rules, contract.shapes(sizes), sizes)
@@ -77,7 +76,7 @@ def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedPro
             recurrent_as_operators(),
             torch.no_grad(),
         ):
-            return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=strict)
+            return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=False)
     except Exception as error:
         raise CaptureFault(
             f"torch.export can't trace the model with {_dims_text(contract)} dynamic: {first_line(error)}",

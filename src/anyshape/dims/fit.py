@@ -9,7 +9,8 @@ One order decides what is simplest, and the first that has the values in every r
 5. a function of one or two, the one that costs least: a floor square root or logarithm to base 2, a rest, a
    minimum or maximum, ``d*(d + 1)//2``, a quotient rounded down or up with a factor and an offset, a slope such
    as ``2*d//3``; ``h//g``, ``n % b``, ``min(a, b + 1)``, ``h*w//g``;
-6. functions of one name each, multiplied or added up, found by moving one name alone: ``b*ceil(h/7)*(w + 1)``.
+6. functions of one name each, multiplied or added up, found by moving one name alone: ``b*ceil(h/7)*(w + 1)``;
+7. the smallest or largest value, where the rows without it have an expression of the above: ``max(1, n//3)``.
 
 Within each: names come before atoms. A number that is read off the rows costs one, 1 and -1 a half, 0 and the
 integers among the atoms nothing; the cheaper comes first.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anyshape.dims.expr import Expr
+from anyshape.dims.expr import Expr, maximum, minimum
 from anyshape.dims.real import Real, fit_real
 from anyshape.dims.separate import explain
 from anyshape.dims.table import tabulate
@@ -46,12 +47,26 @@ def fit(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr] = ()
     """
     if not rows:
         return None
+    return _plain(rows, values, atoms) or _clamped(rows, values, atoms)
+
+
+def _plain(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
     table = tabulate(rows, atoms)
     column = tuple(int(values[at]) for at in table.order)
     found = explain(table, column)
-    if found is None:
-        return None
-    return found if _agrees(found, rows, values) else None
+    return found if found is not None and _agrees(found, rows, values) else None
+
+
+def _clamped(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
+    """A value below or above which no row goes, and the expression that the other rows follow."""
+    for bound, clamp in ((min(values), maximum), (max(values), minimum)):
+        rest = [at for at, value in enumerate(values) if value != bound]
+        if len({values[at] for at in rest}) < 2:
+            continue
+        inside = _plain([rows[at] for at in rest], [values[at] for at in rest], atoms)
+        if inside is not None and _agrees(clamp(inside, bound), rows, values):
+            return clamp(inside, bound)
+    return None
 
 
 def _agrees(found: Expr, rows: Sequence[Sizes], values: Sequence[int]) -> bool:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 
 from anyshape import torch_bridge
-from anyshape.capture.program import Program
+from anyshape.capture.program import Program, Split
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
 from anyshape.lower.translate import translate
@@ -32,7 +32,7 @@ def lower(
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
     table = {**TRANSLATIONS, **(translations or {})}
-    if isinstance(program.body, Tape):
+    if isinstance(program.body, (Tape, Split)):
         model = torch_bridge.at_opset(translate(program.body, contract, table), opset)
     else:
         model = _translate(program.body, opset, table)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 
 from anyshape import torch_bridge
-from anyshape.dims import Expr
+from anyshape.dims import Expr, Real
 from anyshape.tape.steps import Step, Value, map_leaves
 
 __all__ = ["promoted"]
@@ -34,7 +34,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
             return made
         if isinstance(leaf, Value) and leaf.dtype != wanted and not leaf.dtype.is_complex:
             return _cast(made, wanted, made.shape)
-        if isinstance(leaf, Expr):  # a size among tensors
+        if isinstance(leaf, (Expr, Real)):  # a size among tensors
             return _cast(made, wanted, ir.Shape([]))
         return made
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.dims.expr import Call
+from anyshape.dims.real import Real
 
 __all__ = ["SizeNodes", "axis_sources"]
 
@@ -72,6 +73,15 @@ class SizeNodes:
 
     def constants(self, numbers: Sequence[int]) -> ir.Value:
         return self.add("Constant", [], {"value": ir.tensor(np.asarray(numbers, np.int64))})
+
+    def real(self, real: Real) -> ir.Value:
+        """A float scalar over sizes, computed in double precision."""
+        top, bottom = self._double(self.size(real.numerator)), self._double(self.size(real.denominator))
+        ratio = self.add("Div", [top, bottom], {})
+        if real.kind != "ratio":
+            ratio = self.add("Sqrt" if real.kind == "root" else "Log", [ratio], {})
+        factor = self.add("Constant", [], {"value": ir.tensor(np.asarray(real.factor, np.float64))})
+        return self.add("Cast", [self.add("Mul", [ratio, factor], {})], {"to": ir.DataType.FLOAT})
 
     def _size(self, size: Expr) -> ir.Value:
         total: ir.Value | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import onnx_ir as ir
 import torch
 
 from anyshape import torch_bridge
+from anyshape.capture.program import Split
 from anyshape.contract import Contract
-from anyshape.dims import Expr
-from anyshape.dims.fit import Real
+from anyshape.dims import Expr, Real
 from anyshape.errors import LowerFault
 from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
@@ -25,14 +26,13 @@ __all__ = ["translate"]
 Translations = Mapping[Any, Callable[..., Any]]
 
 
-def translate(tape: Tape, contract: Contract, translations: Translations) -> ir.Model:
-    """The tape as an ONNX model; its inputs, outputs and weights have provisional names."""
-    inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(tape.inputs)]
-    weights = {value: _weight(value, tensor, tape, k) for k, (value, tensor) in enumerate(tape.constants.items())}
-    scope = _Scope(translations, dict(zip(tape.inputs, inputs, strict=True)) | weights)
+def translate(body: Tape | Split, contract: Contract, translations: Translations) -> ir.Model:
+    """A tape, or several joined by conditions, as an ONNX model; names are provisional, weights are stored once."""
+    inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(_first(body).inputs)]
+    weights: dict[Any, ir.Value] = {}
+    scope = _Scope(translations, {}, weights)
     scope.sizes.sources.update(axis_sources(contract, inputs))
-    scope.run(tape.steps)
-    outputs = [scope.values[value] for value in tape.outputs]
+    outputs = scope.branch(body, inputs)
     _name_values(scope.recorder.nodes)
     graph = ir.Graph(
         inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
@@ -40,11 +40,19 @@ def translate(tape: Tape, contract: Contract, translations: Translations) -> ir.
     return torch_bridge.finished_model(graph, scope.recorder)
 
 
+def _first(body: Tape | Split) -> Tape:
+    while isinstance(body, Split):
+        body = body.then
+    return body
+
+
 class _Scope:
     """A graph in the making: what each value of the tape is in it."""
 
-    def __init__(self, translations: Translations, values: dict[Value, ir.Value]) -> None:
-        self.translations, self.values = translations, values
+    def __init__(
+        self, translations: Translations, values: dict[Value, ir.Value], weights: dict[Any, ir.Value]
+    ) -> None:
+        self.translations, self.values, self.weights = translations, values, weights
         self.recorder = torch_bridge.onnx_recorder()
         self.sizes = SizeNodes({}, self._add)
 
@@ -60,6 +68,49 @@ class _Scope:
                     where=step.where,
                     hint="Give a translation with custom_translation_table={torch.ops....: function}.",
                 ) from error
+
+    def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+        """The outputs of a tape, or of the side that a condition chooses."""
+        if isinstance(body, Split):
+            with torch_bridge.recording(self.recorder):
+                condition = self.sizes.holds(body.condition)
+            graphs = {"then_branch": body.then, "else_branch": body.otherwise}
+            sides = [ir.AttrGraph(name, self._side(side, inputs)) for name, side in graphs.items()]
+            count = len(_first(body).outputs)
+            node = ir.Node("", "If", [condition], sides, num_outputs=count)
+            for output, value in zip(node.outputs, _first(body).outputs, strict=True):
+                _describe(output, replace(value, shape=tuple(None for _ in value.shape)))
+            self.recorder.nodes.append(node)
+            return list(node.outputs)
+        self.values.update(zip(body.inputs, inputs, strict=True))
+        for value, tensor in body.constants.items():
+            key = body.names.get(value, id(tensor))
+            if key not in self.weights:
+                self.weights[key] = _weight(value, tensor, body.names.get(value, f"constant_{len(self.weights)}"))
+            self.values[value] = self.weights[key]
+        self.run(body.steps)
+        return [self.values[value] for value in body.outputs]
+
+    def _side(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> ir.Graph:
+        inner = self._within()
+        kept = inner.branch(body, inputs)
+        return ir.Graph([], inner._handed_on(kept), nodes=inner.recorder.nodes)
+
+    def _within(self) -> _Scope:
+        """The scope of a graph inside this one: it sees everything that is known here."""
+        inner = _Scope(self.translations, dict(self.values), self.weights)
+        inner.recorder.functions = self.recorder.functions
+        inner.sizes.sources.update(self.sizes.sources)
+        inner.sizes.made.update(self.sizes.made)
+        inner.sizes.shapes.update(self.sizes.shapes)
+        return inner
+
+    def _handed_on(self, values: Sequence[ir.Value]) -> list[ir.Value]:
+        """What an inner graph hands on must be made in it, each under a name of its own."""
+        outputs = [self._add("Identity", [value], {}) for value in values]
+        for output, value in zip(outputs, values, strict=True):
+            output.type, output.shape = value.type, value.shape
+        return outputs
 
     def _step(self, step: Step) -> None:
         with torch_bridge.recording(self.recorder):
@@ -86,10 +137,7 @@ class _Scope:
 
     def _loop(self, step: Step, body: LoopBody) -> list[ir.Value]:
         """An ONNX Loop; its body sees everything that is known outside of it."""
-        inner = _Scope(self.translations, dict(self.values))
-        inner.sizes.sources.update(self.sizes.sources)
-        inner.sizes.made.update(self.sizes.made)
-        inner.sizes.shapes.update(self.sizes.shapes)
+        inner = self._within()
         number, going = torch_bridge.onnx_input(body.index), torch_bridge.onnx_input("going")
         number.dtype, number.shape = ir.DataType.INT64, ir.Shape([])
         going.dtype, going.shape = ir.DataType.BOOL, ir.Shape([])
@@ -98,11 +146,9 @@ class _Scope:
         inner.values.update(zip(body.carried, carried, strict=True))
         inner.run(body.steps)
         kept = [inner.values[value] for value in (*body.carried_on, *body.collected)]
-        # What the body hands on must be made in it, each under a name of its own.
-        outputs = [inner._add("Identity", [value], {}) for value in (going, *kept)]
-        for output, value in zip(outputs, (going, *kept), strict=True):
-            output.type = value.type
-        self.recorder.functions.update(inner.recorder.functions)
+        outputs = inner._handed_on([going, *kept])
+        for output in outputs[1:]:
+            output.shape = None  # it may change from round to round
         graph = ir.Graph([number, going, *carried], outputs, nodes=inner.recorder.nodes, name=body.index)
         count, before = step.args[0], [self.values[value] for value in step.args[1]]
         yes = self._add("Constant", [], {"value": ir.tensor(np.asarray(True))})
@@ -124,7 +170,9 @@ class _Scope:
             made.dtype, made.shape = ir.DataType.INT64, ir.Shape([])
             return made
         if isinstance(leaf, Real):
-            return self.sizes.real(leaf)
+            made = self.sizes.real(leaf)
+            made.dtype, made.shape = ir.DataType.FLOAT, ir.Shape([])
+            return made
         return torch_bridge.onnx_argument(leaf)
 
     def _by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
@@ -180,8 +228,7 @@ def _graph_input(value: Value, name: str) -> ir.Value:
     return made
 
 
-def _weight(value: Value, tensor: torch.Tensor, tape: Tape, number: int) -> ir.Value:
-    name = tape.names.get(value, f"constant_{number}")
+def _weight(value: Value, tensor: torch.Tensor, name: str) -> ir.Value:
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     made = torch_bridge.onnx_input(name)
     made.const_value = torch_bridge.onnx_tensor(real, name)

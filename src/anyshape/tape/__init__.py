@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyshape.tape.expand import expanded
-from anyshape.tape.explain import Apart, Explainer, explained
+from anyshape.tape.explain import Apart, Explainer, Unexplained, explained
 from anyshape.tape.functional import functional
 from anyshape.tape.record import record
 from anyshape.tape.roll import rolled_up
@@ -14,6 +14,7 @@ __all__ = [
     "Explainer",
     "Step",
     "Tape",
+    "Unexplained",
     "Value",
     "expanded",
     "explained",

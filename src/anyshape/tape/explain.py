@@ -12,11 +12,19 @@ from anyshape.dims import Expr
 from anyshape.dims.fit import fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.tape.constants import explained_constant
-from anyshape.tape.steps import LoopBody, Step, Tape, Value
+from anyshape.tape.steps import LoopBody, Step, Tape, Value, leaves
 
-__all__ = ["Apart", "Explainer", "explained", "lined_up"]
+__all__ = ["Apart", "Explainer", "Unexplained", "explained", "lined_up", "numbered"]
 
 Sizes = Mapping[str, int]
+
+
+class Unexplained(CaptureFault):
+    """A number that moves, and no expression for it: its value at each row."""
+
+    def __init__(self, column: tuple[Any, ...], what: str, where: SourceLine | None, hint: str) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.column = column
 
 
 class Apart(Exception):
@@ -132,7 +140,8 @@ class Explainer:
         elif all(isinstance(item, float) for item in column):
             made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
         if made is None:
-            raise CaptureFault(
+            raise Unexplained(
+                tuple(column),
                 f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
                 f"{_examples(self.rows, column, self.names)}",
                 where=where,
@@ -184,6 +193,8 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
     """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
     first, rest = column[0], iter(inputs)
     atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
+    # Kernels, strides and patch sizes among the arguments are what sizes are divided by.
+    atoms += [Expr.of(k) for k in sorted({leaf for leaf in leaves(first.args[1:]) if _is_hint(leaf)})]
 
     def merged(trees: Sequence[Any]) -> Any:
         one = trees[0]
@@ -201,6 +212,10 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=args, kwargs=kwargs, outputs=outputs)
+
+
+def _is_hint(leaf: Any) -> bool:
+    return type(leaf) is int and 2 <= leaf <= 64
 
 
 def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: Explainer) -> Value:
