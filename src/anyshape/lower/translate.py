@@ -94,7 +94,7 @@ class _Scope:
     def _side(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> ir.Graph:
         inner = self._within()
         kept = inner.branch(body, inputs)
-        return ir.Graph([], inner._handed_on(kept), nodes=inner.recorder.nodes)
+        return ir.Graph([], inner._handed_on(kept), nodes=inner.recorder.nodes, name="side")
 
     def _within(self) -> _Scope:
         """The scope of a graph inside this one: it sees everything that is known here."""

@@ -156,9 +156,13 @@ def _twin(step: Step) -> Any:
         return aten.zeros_like.default
     space, _, base = name.partition("::")
     packet = getattr(getattr(torch.ops, space), base.removesuffix("_"), None)
-    if packet is None or not base.endswith("_") or not hasattr(packet, overload):
-        raise _cannot(step, "has no functional twin")
-    return getattr(packet, overload)
+    wanted = [str(item.type) for item in step.target._schema.arguments]
+    overloads = packet.overloads() if packet is not None and base.endswith("_") else []
+    for other in sorted(overloads, key=lambda other: other != (overload or "default")):
+        found = getattr(packet, other)
+        if [str(item.type) for item in found._schema.arguments][: len(wanted)] == wanted:
+            return found
+    raise _cannot(step, "has no functional twin")
 
 
 def _same(output: Value, target: Value) -> Step:

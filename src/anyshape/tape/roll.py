@@ -466,5 +466,6 @@ def _part(step: Step, number: int) -> Step:
         return Step(aten.select.int, (source, axis, number), {}, (output,), step.where)
     axis = axis if axis is not None else step.kwargs.get("dim", 0)
     start = sum(value.shape[axis] for value in step.outputs[:number])
-    end = start + output.shape[axis]
+    # The last part may be smaller than the others: a slice ends there by itself.
+    end = start + max(output.shape[axis], step.outputs[0].shape[axis] if step.target is aten.split.Tensor else 0)
     return Step(aten.slice.Tensor, (source, axis, start, end), {}, (output,), step.where)
