@@ -112,12 +112,7 @@ def _roll_all(
 ) -> list[Tape] | None:
     """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes."""
     body = signs[0][start : start + size]
-    counts = []
-    for sign in signs:
-        count = 0
-        while sign[start + count * size : start + (count + 1) * size] == body:
-            count += 1
-        counts.append(count)
+    counts = [_repeats(sign, body, start) for sign in signs]
     if min(counts) < 1 or max(counts) < 3 or len(set(counts)) == 1:
         return None
     longest = max(range(len(tapes)), key=lambda k: counts[k])
@@ -129,10 +124,39 @@ def _roll_all(
         plan = _plan(tapes[longest], first, size, left[longest])
         if plan is None:
             continue
-        made = [_rolled_one(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
-        if all(tape is not None for tape in made):
-            return _with_results(made)  # type: ignore[arg-type]
+        drafts = [_draft(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
+        if all(draft is not None for draft in drafts):
+            made = _with_results([draft for draft in drafts if draft is not None])
+            return [
+                _rolled_again(tape, body, first + 1, n, plan) for tape, n in zip(made, left, strict=True)
+            ]
     return None
+
+
+def _repeats(sign: Sequence[Any], body: Sequence[Any], start: int) -> int:
+    count, size = 0, len(body)
+    while sign[start + count * size : start + (count + 1) * size] == body:
+        count += 1
+    return count
+
+
+def _rolled_again(tape: Tape, body: Sequence[Any], start: int, count: int, plan: Plan) -> Tape:
+    """The same loop wherever else it was run: in another layer, or in each round of a loop around it."""
+    if count < 2:
+        return tape
+    sign = [_sign(step) for step in tape.steps]
+    places, at = [], start
+    while at < len(sign):
+        if sign[at] == body[0] and _repeats(sign, body, at) == count:
+            places.append(at)
+            at += count * len(body)
+        else:
+            at += 1
+    for place in reversed(places):
+        draft = _draft(tape, place, len(body), count, plan)
+        if draft is not None:
+            (tape,) = _with_results([draft])
+    return tape
 
 
 # --- How a body goes ------------------------------------------------------------------------------------
@@ -247,7 +271,7 @@ class _Draft:
     ragged: set[Inner]
 
 
-def _rolled_one(tape: Tape, start: int, size: int, count: int, plan: Plan) -> _Draft | None:
+def _draft(tape: Tape, start: int, size: int, count: int, plan: Plan) -> _Draft | None:
     blocks = _cut(tape, start, size, count)
     owner = _owners(blocks)
     before: dict[int, Value] = {}
@@ -301,19 +325,22 @@ def _look_after(draft: _Draft, owner: Mapping[Value, tuple[int, Inner]], end: in
 
 
 def _runs(item: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> Iterator[Inner]:
-    """The results of which a list has those of every round, in order."""
+    """The results of which a list has those of every round, in order or in reverse."""
     if isinstance(item, list):
         for at, value in enumerate(item):
-            home = owner.get(value)
-            if home is not None and home[0] == 0 and _is_run(item, at, owner, last):
-                yield home[1]
+            if _run(item, at, owner, last):
+                yield owner[value][1]
 
 
-def _is_run(items: Sequence[Any], at: int, owner: Mapping[Value, tuple[int, Inner]], last: int) -> bool:
+def _run(items: Sequence[Any], at: int, owner: Mapping[Value, tuple[int, Inner]], last: int) -> int:
+    """1 if the list has all rounds of a result from here on, -1 if it has them in reverse, else 0."""
     home = owner.get(items[at])
-    if home is None or home[0] != 0 or at + last >= len(items):
-        return False
-    return all(owner.get(items[at + k]) == (k, home[1]) for k in range(last + 1))
+    if home is not None and at + last < len(items):
+        for direction in (1, -1):
+            rounds = range(last + 1) if direction > 0 else range(last, -1, -1)
+            if all(owner.get(items[at + k]) == (round_, home[1]) for k, round_ in enumerate(rounds)):
+                return direction
+    return 0
 
 
 def _singles(args: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> Iterator[Value]:
@@ -324,34 +351,34 @@ def _singles(args: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> 
             continue
         at = 0
         while at < len(item):
-            if _is_run(item, at, owner, last):
+            if _run(item, at, owner, last):
                 at += last + 1
             else:
                 yield item[at]
                 at += 1
 
 
-def _with_results(drafts: Sequence[_Draft]) -> list[Tape] | None:
+def _with_results(drafts: Sequence[_Draft]) -> list[Tape]:
     """The tapes with their loops in place: every one with the same results, whichever of them it needs itself."""
+    # A loop of one round can't tell the last result from the only one, nor a list from its reverse.
+    longest = max(drafts, key=lambda draft: len(draft.blocks))
     wanted: dict[Any, None] = {}
     for draft in drafts:
-        # A loop of one round can't tell the last result from the only one: the others decide.
-        if len(draft.blocks) > 1:
+        if len(draft.blocks) > 1 or draft is longest:
             wanted.update(draft.wanted)
-    ragged = {inner for draft in drafts for inner in draft.ragged}
-    if ragged:
-        return None
-    return [_wired(draft, list(wanted)) for draft in drafts]
+    directions: list[int] = []
+    made = {id(longest): _wired(longest, list(wanted), directions)}
+    return [made.get(id(draft)) or _wired(draft, list(wanted), list(directions)) for draft in drafts]
 
 
-def _wired(draft: _Draft, wanted: Sequence[Any]) -> Tape:
+def _wired(draft: _Draft, wanted: Sequence[Any], directions: list[int]) -> Tape:
+    """The tape with the loop as one step; ``directions`` of the lists it is used in are noted, or followed if given."""
     count, last = len(draft.blocks), draft.blocks[-1]
     results: dict[Any, Value] = {}
     for kind, inner in wanted:
         final = last[inner.step].outputs[inner.output]
         shape = final.shape if kind == "last" else (count, *final.shape)
         results[(kind, inner)] = Value(shape, final.dtype)
-    owner = _owners(draft.blocks)
     step = Step(
         rolled,
         (count, list(draft.before), list(draft.outside)),
@@ -360,27 +387,68 @@ def _wired(draft: _Draft, wanted: Sequence[Any]) -> Tape:
         draft.blocks[0][0].where,
         Body(tuple(map(tuple, draft.blocks)), draft.plan, tuple(wanted)),
     )
+    joiner = _Joiner(_owners(draft.blocks), results, count, directions, given=bool(directions))
     end = draft.place + count * len(draft.plan.roles)
     steps = [*draft.tape.steps[: draft.place], step]
     for item in draft.tape.steps[end:]:
-        steps.extend(_rewired(item, owner, results, count))
-    outputs, picks = _picked(list(draft.tape.outputs), owner, results, count, None)
+        steps.extend(joiner.rewired(item))
+    outputs, picks = _picked(list(draft.tape.outputs), joiner.owner, results, count, None)
     return replace(draft.tape, steps=[*steps, *picks], outputs=outputs)
 
 
-def _rewired(
-    step: Step, owner: Mapping[Value, tuple[int, Inner]], results: Mapping[Any, Value], count: int
-) -> Iterator[Step]:
-    """A step after the loop, with the loop's results in the place of what the rounds made one by one."""
-    if not any(value in owner for value in step.inputs):
-        yield step
-        return
-    if step.target in JOINS and isinstance(step.args[0], list):
-        yield from _joined(step, owner, results, count)
-        return
-    args, picks = _picked([step.args, step.kwargs], owner, results, count, step.where)
-    yield from picks
-    yield replace(step, args=args[0], kwargs=args[1])
+@dataclass(slots=True)
+class _Joiner:
+    """Puts a loop's results in the place of what its rounds made one by one."""
+
+    owner: Mapping[Value, tuple[int, Inner]]
+    results: Mapping[Any, Value]
+    count: int
+    directions: list[int]
+    given: bool
+
+    def rewired(self, step: Step) -> Iterator[Step]:
+        if not any(value in self.owner for value in step.inputs):
+            yield step
+        elif step.target in JOINS and isinstance(step.args[0], list):
+            yield from self.joined(step)
+        else:
+            tree = [step.args, step.kwargs]
+            args, picks = _picked(tree, self.owner, self.results, self.count, step.where)
+            yield from picks
+            yield replace(step, args=args[0], kwargs=args[1])
+
+    def joined(self, step: Step) -> Iterator[Step]:
+        """stack or cat of a list that has all rounds of a result in it: the rounds are one tensor already."""
+        stacks = step.target is aten.stack.default
+        rank = len(step.outputs[0].shape)
+        axis = (step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)) % rank
+        parts: list[Value] = []
+        items = step.args[0]
+        at = 0
+        while at < len(items):
+            direction = _run(items, at, self.owner, self.count - 1)
+            if direction:
+                rounds = self.results[("all", self.owner[items[at]][1])]
+                moved, moves = _moved(rounds, axis, stacks, self.direction(direction), step.where)
+                yield from moves
+                parts.append(moved)
+                at += self.count
+                continue
+            (single,), picks = _picked([items[at]], self.owner, self.results, self.count, step.where)
+            yield from picks
+            if stacks:
+                wide = Value((*single.shape[:axis], 1, *single.shape[axis:]), single.dtype)
+                yield Step(aten.unsqueeze.default, (single, axis), {}, (wide,), step.where)
+                single = wide
+            parts.append(single)
+            at += 1
+        yield Step(aten.cat.default, (parts, axis), {}, step.outputs, step.where)
+
+    def direction(self, seen: int) -> int:
+        if self.given:
+            return self.directions.pop(0) if self.directions else seen
+        self.directions.append(seen)
+        return seen
 
 
 def _picked(
@@ -401,43 +469,17 @@ def _picked(
     return map_leaves(pick, tree), picks
 
 
-def _joined(
-    step: Step, owner: Mapping[Value, tuple[int, Inner]], results: Mapping[Any, Value], count: int
-) -> Iterator[Step]:
-    """stack or cat of a list that has all rounds of a result in it: the rounds are one tensor already."""
-    stacks = step.target is aten.stack.default
-    rank = len(step.outputs[0].shape)
-    axis = (step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)) % rank
-    parts: list[Value] = []
-    items = step.args[0]
-    at = 0
-    while at < len(items):
-        if _is_run(items, at, owner, count - 1):
-            home = owner[items[at]][1]
-            all_rounds = results[("all", home)]
-            moved, moves = _moved(all_rounds, axis, stacks, step.where)
-            yield from moves
-            parts.append(moved)
-            at += count
-            continue
-        (single,), picks = _picked([items[at]], owner, results, count, step.where)
-        yield from picks
-        if stacks:
-            shape = (*single.shape[:axis], 1, *single.shape[axis:])
-            wide = Value(shape, single.dtype)
-            yield Step(aten.unsqueeze.default, (single, axis), {}, (wide,), step.where)
-            single = wide
-        parts.append(single)
-        at += 1
-    yield Step(aten.cat.default, (parts, axis), {}, step.outputs, step.where)
-
-
-def _moved(value: Value, axis: int, stacks: bool, where: Any) -> tuple[Value, list[Step]]:
+def _moved(value: Value, axis: int, stacks: bool, direction: int, where: Any) -> tuple[Value, list[Step]]:
     """All rounds, stacked in front, as one tensor along ``axis``: as an axis of its own, or merged with what is there."""
     count, *shape = value.shape
+    steps: list[Step] = []
+    if direction < 0:
+        flipped = Value(value.shape, value.dtype)
+        steps.append(Step(aten.flip.default, (value, [0]), {}, (flipped,), where))
+        value = flipped
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(value.shape))]
     turned = Value((*shape[:axis], count, *shape[axis:]), value.dtype)
-    steps = [Step(aten.permute.default, (value, order), {}, (turned,), where)]
+    steps.append(Step(aten.permute.default, (value, order), {}, (turned,), where))
     if stacks:
         return turned, steps
     merged = Value((*shape[:axis], count * shape[axis], *shape[axis + 1 :]), value.dtype)
