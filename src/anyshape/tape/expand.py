@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from anyshape import torch_bridge
+from anyshape.errors import SourceLine
 from anyshape.tape.functional import functional
 from anyshape.tape.record import tape_of
 from anyshape.tape.steps import Step, Tape, Value, leaves, map_leaves
@@ -59,11 +60,28 @@ def _tensors_of(step: Step) -> list[Value]:
 
 def _parts(step: Step) -> Tape | None:
     """The tape of an operator's own decomposition at the step's sizes; None if it has none."""
-    values = _tensors_of(step)
     function = torch_bridge.decomposition(step.target)
     if function is None:
         return None
+    values = _tensors_of(step)
+    key = (
+        step.target,
+        tuple((value.shape, value.dtype, value.strides) for value in values),
+        repr(map_leaves(lambda leaf: "value" if isinstance(leaf, Value) else leaf, (step.args, step.kwargs))),
+    )
+    if key not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _traced_parts(step, function, values)
+    known = _KNOWN[key]
+    return None if known is None else _copied(known, step.where)
 
+
+MOST_KNOWN = 4096
+_KNOWN: dict[Any, Tape | None] = {}  # a decomposition depends on nothing but the key, and takes long
+
+
+def _traced_parts(step: Step, function: Callable[..., Any], values: Sequence[Value]) -> Tape | None:
     def call(*tensors: torch.Tensor) -> Any:
         rest = iter(tensors)
         args, kwargs = map_leaves(
@@ -72,9 +90,23 @@ def _parts(step: Step) -> Tape | None:
         return function(*args, **kwargs)
 
     try:
-        traced = torch_bridge.traced_without_data(call, values)
+        return functional(tape_of(torch_bridge.traced_without_data(call, values), {}))
     except Exception:
-        return None
-    parts = tape_of(traced, {})
-    located = [replace(part, where=step.where) for part in parts.steps]
-    return functional(replace(parts, steps=located))
+        return None  # it reads values, or the decomposition is not for these arguments: the operator stays whole
+
+
+def _copied(tape: Tape, where: SourceLine | None) -> Tape:
+    """The tape with values of its own, as run by the line ``where``."""
+    new: dict[Any, Any] = {value: replace(value) for value in (*tape.inputs, *tape.constants)}
+    steps = []
+    for step in tape.steps:
+        new.update((value, replace(value)) for value in step.outputs if value is not None)
+        outputs = tuple(new.get(value) for value in step.outputs)
+        mapped = step.mapped(lambda leaf: new.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
+        steps.append(replace(mapped, outputs=outputs, where=where))
+    return Tape(
+        [new[value] for value in tape.inputs],
+        {new[value]: tensor for value, tensor in tape.constants.items()},
+        steps,
+        [new.get(value) for value in tape.outputs],  # type: ignore[misc]
+    )
