@@ -6,7 +6,7 @@ that the user did not declare are left out: the contract says so, and the file i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
 from anyshape.lower import lower, name_outputs
 from anyshape.lower.enforce import enforce
+from anyshape.lower.translations import TRANSLATIONS
 from anyshape.narrow import narrowed, without_smallest
 from anyshape.optimize import optimize
 from anyshape.progress import Progress
@@ -85,6 +86,11 @@ class _Climber:
     settings: Settings
     progress: Progress
 
+    @property
+    def own(self) -> Collection[Any]:
+        """The operators that we, or the user, translate."""
+        return {*TRANSLATIONS, *(self.settings.translations or {})}
+
     def attempt(self, agreed: Agreed, capture: Callable[[], Program]) -> _Attempt:
         reference = Reference(self.case, agreed, self.reference.known)
         return _Attempt(self.case, reference, capture, self.settings, self.progress)
@@ -95,7 +101,7 @@ def _symbolic(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Atte
     case, agreed = climber.case, climber.reference.agreed
     traced = [agreed.generic]
     while True:
-        latest = climber.attempt(agreed, lambda: capture_symbolic(case, agreed))  # noqa: B023
+        latest = climber.attempt(agreed, lambda: capture_symbolic(case, agreed, climber.own))  # noqa: B023
         yield latest
         verdict = latest.judge()
         other = elsewhere(latest.program, verdict, latest.reference) if len(traced) < MOST_TRACES else None
@@ -108,7 +114,7 @@ def _symbolic(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Atte
 def _by_traces(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Attempt]:
     """Traces at concrete sizes, and at those where an earlier attempt was wrong: each has to explain more."""
     agreed = climber.reference.agreed
-    traces = Traces(climber.case, agreed)
+    traces = Traces(climber.case, agreed, climber.own)
     guards = attempts[0].program.guards if attempts else ()
     further: list[Mapping[str, int]] = []
     for _ in range(MOST_REFINEMENTS):

@@ -178,6 +178,28 @@ def traced_on_real_tensors(
     return tracer(*tensors)
 
 
+def traced_symbolically(function: Callable[..., Any], tensors: Sequence[Any]) -> torch.fx.GraphModule:
+    """The operators that ``function`` calls on tensors without data that belong to a symbolic trace."""
+    with size_oblivious(), tensors[0].fake_mode:
+        return make_fx(function, tracing_mode="real")(*tensors)
+
+
+ASSERTIONS = frozenset(
+    (
+        torch.ops.aten.sym_constrain_range_for_size.default,
+        torch.ops.aten.sym_constrain_range.default,
+        torch.ops.aten._assert_async.default,
+        torch.ops.aten._assert_async.msg,
+        torch.ops.aten._assert_scalar.default,
+        torch.ops.aten._assert_tensor_metadata.default,
+    )
+)
+"""Checks that a trace adds: the contract and verify say more."""
+
+READS_A_VALUE = frozenset((torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default))
+"""Operators that turn a tensor into a Python number."""
+
+
 def viewed_argument(target: Any) -> int | None:
     """The position of the argument that an operator's result is a view of, by its schema."""
     schema = getattr(target, "_schema", None)

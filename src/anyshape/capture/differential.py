@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from anyshape.capture.program import Program
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Space, generic
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.lower.translations import TRANSLATIONS
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
 from anyshape.tape import Apart, Explainer, Tape, Unexplained, expanded, explained, functional, record, rolled_up
@@ -149,8 +148,8 @@ def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -
 class Traces:
     """The tapes of a case, each traced once: functional, and of operators that have a translation."""
 
-    def __init__(self, case: Case, agreed: Agreed) -> None:
-        self.case, self.agreed = case, agreed
+    def __init__(self, case: Case, agreed: Agreed, own: Collection[Any]) -> None:
+        self.case, self.agreed, self.own = case, agreed, own
         self.known: dict[tuple[Any, ...], Tape] = {}
 
     def at(self, sizes: Sizes, seed: int = 0) -> Tape:
@@ -172,7 +171,7 @@ class Traces:
                 where=line_of_exception(error),
                 hint="Call the model at these sizes to see why.",
             ) from error
-        return expanded(functional(tape).used_only(), TRANSLATIONS).used_only()
+        return expanded(functional(tape).used_only(), self.own).used_only()
 
 
 def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-import torch
 
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
@@ -81,7 +80,7 @@ class Split:
 class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
-    body: torch.export.ExportedProgram | Tape | Split
+    body: Tape | Split
     rung: str
     outputs: tuple[tuple[Expr | None, ...], ...]
     guards: tuple[Guard, ...] = field(default=())
@@ -89,7 +88,7 @@ class Program:
     @property
     def proved(self) -> bool:
         """Whether every condition that the graph relies on follows from the contract. A fit is never a proof."""
-        return not isinstance(self.body, (Tape, Split)) and not self.open_guards
+        return self.rung == "symbolic" and not self.open_guards
 
     @property
     def open_guards(self) -> tuple[Guard, ...]:

@@ -59,7 +59,8 @@ Shapes = tuple[tuple[Expr | None, ...], ...]
 def _common(one: Shapes, two: Shapes) -> Shapes:
     """Sizes of outputs where both sides agree on them."""
     return tuple(
-        tuple(a if a == b else None for a, b in zip(mine, theirs, strict=True))
+        # Where the sides differ, the one that is not a number may hold for both; the runs will tell.
+        tuple(b if a is not None and a.constant is not None else a for a, b in zip(mine, theirs, strict=True))
         for mine, theirs in zip(one, two, strict=True)
     )
 
@@ -82,7 +83,7 @@ def _side(traces: Traces, condition: Relation, further: Sequence[Sizes]) -> tupl
         if not ranked:
             raise CaptureFault(f"no sizes were found at which {condition}")
         base = ranked[0]
-    side = Traces(traces.case, replace(agreed, contract=contract, generic=dict(base)))
+    side = Traces(traces.case, replace(agreed, contract=contract, generic=dict(base)), traces.own)
     side.known = traces.known
     return side, [row for row in further if contract.allows(row)]
 
@@ -114,6 +115,8 @@ def _boundary(traces: Traces, parted: Parted) -> Relation | None:
         if verdict is None:
             return None
         near, far = (middle, far) if verdict else (near, middle)
+    if far == 1 and alike({**here, name: 0}):
+        return Relation(Expr.of(name), "==", Expr.of(1))
     return Relation(Expr.of(name), "<=", Expr.of(min(near, far)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -12,6 +12,7 @@ import torch
 
 from anyshape import torch_bridge
 from anyshape.agree import Agreed
+from anyshape.capture.exported import exported_tape
 from anyshape.capture.program import Guard, Program, guard
 from anyshape.capture.symbols import Untranslatable, to_expr
 from anyshape.contract import Contract
@@ -38,14 +39,15 @@ class Flat(torch.nn.Module):
         return tuple(tensor for _, tensor in flatten(self.case.call(tensors))[0])
 
 
-def capture_symbolic(case: Case, agreed: Agreed) -> Program:
+def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
     exported = _trace(case, agreed)
     contract = agreed.contract
     sizes = _traced_sizes(exported)
-    raw = torch_bridge.trace_guards(exported)
-    _check_nothing_is_fixed(contract, agreed.generic, sizes, raw)
+    _check_nothing_is_fixed(contract, sizes, torch_bridge.trace_guards(exported))
     meaning, equations = _meanings(contract, sizes)
+    tape = exported_tape(exported, meaning, own)
+    raw = torch_bridge.trace_guards(exported)  # taking operators apart may have added some
     guards = [_merged(condition, meaning, raw, contract) for condition in equations]
     guards += [
         guard(item.condition, meaning, item.where, contract)
@@ -53,7 +55,7 @@ def capture_symbolic(case: Case, agreed: Agreed) -> Program:
         if item.condition.free_symbols and item.condition.free_symbols <= meaning.keys()
     ]
     unique = {(str(item), item.where): item for item in guards}
-    return Program(exported, "symbolic", tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
+    return Program(tape, "symbolic", tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
 
 
 def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
@@ -102,7 +104,6 @@ def _sympy(size: Any) -> Any:
 
 def _check_nothing_is_fixed(
     contract: Contract,
-    generic: Mapping[str, int],
     sizes: Sequence[tuple[Any, ...]],
     raw: Sequence[torch_bridge.TraceGuard],
 ) -> None:

@@ -32,101 +32,13 @@ def lower(
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
     table = {**TRANSLATIONS, **(translations or {})}
-    if isinstance(program.body, (Tape, Split)):
+    with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
         model = torch_bridge.at_opset(translate(program.body, contract, table), opset)
-    else:
-        model = _translate(program.body, opset, table)
-    _name_weights(model)
     _separate_outputs(model)
     _name_inputs(model, contract)
     name_outputs(model, contract)
     _forget_inner_shapes(model, program)
     return model
-
-
-def _translate(
-    exported: torch.export.ExportedProgram, opset: int | None, translations: Mapping[Any, Any]
-) -> ir.Model:
-    try:
-        with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
-            made = torch.onnx.export(
-                exported,
-                dynamo=True,
-                optimize=False,
-                verify=False,
-                verbose=False,
-                opset_version=opset,
-                custom_translation_table={k: f for k, f in translations.items() if isinstance(k, torch._ops.OpOverload)},
-            )
-    except Exception as error:
-        raise _fault(error, exported) from error
-    assert made is not None
-    return made.model
-
-
-def _fault(error: Exception, exported: torch.export.ExportedProgram) -> LowerFault:
-    """torch.onnx's errors are chains; the operator is named somewhere in their texts."""
-    texts = []
-    last: BaseException = error
-    cause: BaseException | None = error
-    while cause is not None:
-        texts.append(str(cause))
-        last, cause = cause, cause.__cause__
-    text = "\n".join(texts)
-    operator = re.search(
-        r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?", text
-    )
-    if operator:
-        return LowerFault(
-            f"ONNX has no translation for the operator {operator[1]}",
-            where=_line_of_operator(exported, operator[1]),
-            hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
-        )
-    failed = re.search(r"Error when translating node .*?target=torch\.ops\.([\w.]+)\]", text)
-    if failed:
-        name = failed[1].rpartition(".")[0]
-        return LowerFault(
-            f"torch.onnx fails on the operator {name}: {first_line(last)}",
-            where=_line_of_operator(exported, name),
-            hint="Give a translation with custom_translation_table={torch.ops....: function}.",
-        )
-    return LowerFault(
-        f"torch.onnx can't translate the captured graph: {first_line(error)}", where=_line_in(text)
-    )
-
-
-def _line_of_operator(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
-    """The line that calls an operator: in the captured graph, or in that graph taken apart as torch.onnx does it."""
-    line = _line_in_graph(exported, operator)
-    if line is not None:
-        return line
-    with contextlib.suppress(Exception), torch_bridge.quiet():
-        return _line_in_graph(exported.run_decompositions(), operator)
-    return None
-
-
-def _line_in_graph(exported: torch.export.ExportedProgram, operator: str) -> SourceLine | None:
-    calls = [
-        node
-        for node in exported.graph.nodes
-        if str(node.target).startswith(f"{operator.replace('::', '.')}.")
-    ]
-    lines = [_line_in(node.meta.get("stack_trace") or "") for node in calls]
-    return next((line for line in lines if line is not None), None)
-
-
-def _line_in(stack: str) -> SourceLine | None:
-    frames = re.findall(r'File "([^"]+)", line (\d+)', stack)
-    return innermost_line([(file, int(line)) for file, line in frames])
-
-
-def _name_weights(model: ir.Model) -> None:
-    """Weights by the names they have in the user's module."""
-    for name in list(model.graph.initializers):
-        if name.startswith("module."):
-            value = model.graph.initializers.pop(name)
-            value.name = name.removeprefix("module.")
-            model.graph.initializers[value.name] = value
 
 
 def _separate_outputs(model: ir.Model) -> None:

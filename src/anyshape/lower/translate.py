@@ -19,7 +19,7 @@ from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source import first_line
 from anyshape.tape.constants import index_tensor
-from anyshape.tape.steps import LoopBody, Step, Tape, Value, rolled
+from anyshape.tape.steps import LoopBody, Step, Tape, Value, number_of, rolled
 
 __all__ = ["translate"]
 
@@ -118,6 +118,9 @@ class _Scope:
                 self._keep(step, self._loop(step, step.body))
             elif step.target is index_tensor:
                 self._keep(step, self._by_index(*step.args))
+            elif step.target is number_of:
+                flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
+                self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.INT64})
             else:
                 function = self._function(step)
                 args, kwargs = promoted(step, self._argument)

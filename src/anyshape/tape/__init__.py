@@ -5,7 +5,7 @@ from __future__ import annotations
 from anyshape.tape.expand import expanded
 from anyshape.tape.explain import Apart, Explainer, Unexplained, explained
 from anyshape.tape.functional import functional
-from anyshape.tape.record import record
+from anyshape.tape.record import record, tape_of
 from anyshape.tape.roll import rolled_up
 from anyshape.tape.steps import Step, Tape, Value
 
@@ -21,4 +21,5 @@ __all__ = [
     "functional",
     "record",
     "rolled_up",
+    "tape_of",
 ]

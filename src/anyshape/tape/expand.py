@@ -12,58 +12,60 @@ from anyshape import torch_bridge
 from anyshape.errors import SourceLine
 from anyshape.tape.functional import functional
 from anyshape.tape.record import tape_of
-from anyshape.tape.steps import Step, Tape, Value, leaves, map_leaves
+from anyshape.tape.steps import Step, Tape, Value, map_leaves, number_of
 
 __all__ = ["expanded"]
 
 DEEPEST = 8
 
 
-def expanded(tape: Tape, own: Collection[Any]) -> Tape:
-    """The tape with each operator that neither ``own`` nor torch.onnx translates taken apart, where it can be."""
+Parts = Callable[[Step, Callable[..., Any], Sequence[Value]], Tape | None]
+
+
+def expanded(tape: Tape, own: Collection[Any], parts: Parts | None = None) -> Tape:
+    """The tape with each operator that neither ``own`` nor torch.onnx translates taken apart, where it can be.
+
+    ``parts`` traces a decomposition; by default at the sizes that the tape has, which are numbers.
+    """
     made = replace(tape, steps=[], constants=dict(tape.constants))
     renamed: dict[Value, Value] = {}
-    _expand_into(made, tape.steps, own, renamed, DEEPEST)
+    _expand_into(made, tape.steps, own, renamed, parts or _known_parts, DEEPEST)
     made.outputs = [renamed.get(value, value) for value in tape.outputs]
     return made
 
 
 def _expand_into(
-    made: Tape, steps: list[Step], own: Collection[Any], renamed: dict[Value, Value], deepest: int
+    made: Tape, steps: list[Step], own: Collection[Any], renamed: dict[Value, Value], parts_of: Parts, deepest: int
 ) -> None:
     for item in steps:
         step = item.mapped(lambda leaf: renamed.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
-        parts = None if not deepest or _translated(step, own) else _parts(step)
+        function = None if not deepest or _translated(step, own) else torch_bridge.decomposition(step.target)
+        parts = function and parts_of(step, function, step.inputs)
         if parts is None:
             made.steps.append(step)
             continue
-        inner = dict(zip(parts.inputs, _tensors_of(step), strict=True))
+        inner = dict(zip(parts.inputs, step.inputs, strict=True))
         for constant, tensor in parts.constants.items():
             made.constants[constant] = tensor
-        _expand_into(made, parts.steps, own, inner, deepest - 1)
+        _expand_into(made, _at(parts.steps, step.where), own, inner, parts_of, deepest - 1)
         for old, new in zip(step.outputs, parts.outputs, strict=False):
             if new is not None:
                 renamed[old] = inner.get(new, new)
 
 
 def _translated(step: Step, own: Collection[Any]) -> bool:
-    if step.target in own:
+    if step.target in own or step.target is number_of:
         return True
     return (
         torch_bridge.onnx_function(step.target, any(value.dtype.is_complex for value in step.inputs)) is not None
     )
 
 
-def _tensors_of(step: Step) -> list[Value]:
-    return [leaf for leaf in leaves((step.args, step.kwargs)) if isinstance(leaf, Value)]
+def _at(steps: Sequence[Step], where: SourceLine | None) -> list[Step]:
+    return [replace(step, where=where) for step in steps]
 
 
-def _parts(step: Step) -> Tape | None:
-    """The tape of an operator's own decomposition at the step's sizes; None if it has none."""
-    function = torch_bridge.decomposition(step.target)
-    if function is None:
-        return None
-    values = _tensors_of(step)
+def _known_parts(step: Step, function: Callable[..., Any], values: Sequence[Value]) -> Tape | None:
     key = (
         step.target,
         tuple((value.shape, value.dtype, value.strides) for value in values),
@@ -74,7 +76,7 @@ def _parts(step: Step) -> Tape | None:
             _KNOWN.clear()
         _KNOWN[key] = _traced_parts(step, function, values)
     known = _KNOWN[key]
-    return None if known is None else _copied(known, step.where)
+    return None if known is None else _copied(known)
 
 
 MOST_KNOWN = 4096
@@ -95,15 +97,15 @@ def _traced_parts(step: Step, function: Callable[..., Any], values: Sequence[Val
         return None  # it reads values, or the decomposition is not for these arguments: the operator stays whole
 
 
-def _copied(tape: Tape, where: SourceLine | None) -> Tape:
-    """The tape with values of its own, as run by the line ``where``."""
+def _copied(tape: Tape) -> Tape:
+    """The tape with values of its own."""
     new: dict[Any, Any] = {value: replace(value) for value in (*tape.inputs, *tape.constants)}
     steps = []
     for step in tape.steps:
         new.update((value, replace(value)) for value in step.outputs if value is not None)
         outputs = tuple(new.get(value) for value in step.outputs)
         mapped = step.mapped(lambda leaf: new.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
-        steps.append(replace(mapped, outputs=outputs, where=where))
+        steps.append(replace(mapped, outputs=outputs))
     return Tape(
         [new[value] for value in tape.inputs],
         {new[value]: tensor for value, tensor in tape.constants.items()},

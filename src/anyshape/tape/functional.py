@@ -178,6 +178,9 @@ def _shares_memory(step: Step, source: Value) -> bool:
     if name in ("aten::contiguous", "aten::to", "aten::type_as"):
         return (output.dtype, output.strides, output.shape) == (source.dtype, source.strides, source.shape)
     if name in ("aten::reshape", "aten::flatten", "aten::reshape_as"):
+        if not all(isinstance(item, int) for item in (*source.shape, *(source.strides or ()), *output.shape)):
+            # Only a concrete trace can tell whether this is a view, which matters as the tape writes to tensors.
+            raise _cannot(step, "may be a view or not")
         flat = torch.empty_strided(source.shape, source.strides or (), dtype=source.dtype, device="meta")
         return bool(flat.reshape(output.shape)._is_view())
     return True

@@ -10,7 +10,7 @@ import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["Body", "LoopBody", "Step", "Tape", "Value", "leaves", "map_leaves", "rolled"]
+__all__ = ["Body", "LoopBody", "Step", "Tape", "Value", "leaves", "map_leaves", "number_of", "rolled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,7 +19,8 @@ class Value:
 
     shape: tuple[Any, ...]  # int, or Expr once the tape stands for all sizes
     dtype: torch.dtype
-    strides: tuple[int, ...] | None = None
+    strides: tuple[Any, ...] | None = None
+    traced: Any = None  # the tensor without data that a symbolic trace has in its place
 
     def __repr__(self) -> str:
         return f"<{str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
@@ -50,6 +51,11 @@ class Step:
 
 def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
     """Stands on a tape for a loop: how often, the carried values at first, and what it reads from outside."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def number_of(value: Any, name: str) -> None:
+    """Stands on a tape for a number that the model reads out of a tensor, and by which name sizes speak of it."""
     raise NotImplementedError("a step on a tape, not a function")
 
 
@@ -88,7 +94,7 @@ class Tape:
         """The tape without what no output needs."""
         needed, kept = set(self.outputs), []
         for step in reversed(self.steps):
-            if needed.intersection(step.outputs):
+            if step.target is number_of or needed.intersection(step.outputs):
                 kept.append(step)
                 needed.update(step.inputs)
         constants = {value: tensor for value, tensor in self.constants.items() if value in needed}
