@@ -5,20 +5,23 @@ from __future__ import annotations
 import functools
 import linecache
 import os
+import sys
 import traceback
+import types
 from collections.abc import Sequence
 
 import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["first_line", "innermost_line", "line_of_exception"]
+__all__ = ["first_line", "innermost_caller", "innermost_line", "line_of_exception"]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 CALLERS = (
     OWN_FOLDER + "read.py",
     os.path.join(OWN_FOLDER, "capture", "symbolic.py"),
+    os.path.join(OWN_FOLDER, "capture", "differential.py"),
 )  # where the model is called from
 
 
@@ -39,8 +42,26 @@ def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
         if filename in CALLERS:
             return None  # further out is who called us, not the model
         if _is_theirs(filename):
-            return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
+            return _line(filename, line)
     return None
+
+
+def innermost_caller() -> SourceLine | None:
+    """The innermost line of the model that is running now."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename in CALLERS:
+            return None
+        if _is_theirs(filename):
+            return _line(filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(filename: str, line: int) -> SourceLine:
+    return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
 
 
 @functools.lru_cache(maxsize=4096)

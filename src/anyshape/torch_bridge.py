@@ -21,7 +21,9 @@ import onnxscript
 import sympy
 import torch
 import torch.fx.experimental._config as fx_config
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.onnx._internal._lazy_import import onnxscript_apis
@@ -41,13 +43,15 @@ from anyshape.source import innermost_line
 
 __all__ = [
     "TraceGuard",
+    "every_operator",
     "fake_mode",
     "guards_with_lines",
     "open_registered",
     "quiet",
     "size_oblivious",
     "trace_guards",
-    "traced_on_real_tensors",
+    "traced_symbolically",
+    "traced_without_data",
     "viewed_argument",
 ]
 
@@ -160,22 +164,38 @@ class _LinedLocation(str):
         return made
 
 
-def traced_on_real_tensors(
-    function: Callable[..., Any], tensors: Sequence[torch.Tensor]
-) -> torch.fx.GraphModule:
-    """Every operator that ``function`` calls, composite ones whole, on tensors with values.
+Note = Callable[[Any, Any, Any], Callable[[Any], None]]
 
-    torch.export has no such mode: it refuses where Python looks at a value. Only ``pre_dispatch`` keeps composite
-    operators whole, and only the underscored switch lets a value be read.
+
+class _Recorder(SchemaCheckMode):
+    """Sees every operator before PyTorch takes composite ones apart.
+
+    Only modes of PyTorch's own classes are let in there; this one has room for a single guest. make_fx would do the
+    same, ten times slower, since it makes a graph and tensors without data beside the real ones.
     """
-    tracer = make_fx(
-        function,
-        tracing_mode="real",
-        pre_dispatch=True,
-        record_stack_traces=True,
-        _error_on_data_dependent_ops=False,
-    )
-    return tracer(*tensors)
+
+    def __init__(self, note: Note) -> None:
+        super().__init__()
+        self._dispatch_key = torch._C.DispatchKey.PreDispatch  # type: ignore[attr-defined]
+        self.note = note
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        finish = self.note(func, args, kwargs or {})  # before it runs: it may write to its arguments
+        result = func(*args, **(kwargs or {}))
+        finish(result)
+        return result
+
+
+@contextlib.contextmanager
+def every_operator(note: Note) -> Iterator[None]:
+    """Within this context, ``note`` is told of every operator that is called, composite ones whole."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole layer, which nothing translates
+    try:
+        with enable_python_dispatcher(), _Recorder(note), torch._C._DisableAutocast():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def traced_symbolically(function: Callable[..., Any], tensors: Sequence[Any]) -> torch.fx.GraphModule:

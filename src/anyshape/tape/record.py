@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape import torch_bridge
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.recurrent import recurrent_as_operators
-from anyshape.source import innermost_line
+from anyshape.source import innermost_caller, innermost_line
 from anyshape.tape.steps import Step, Tape, Value, map_leaves, number_of
 
 __all__ = ["record", "tape_of"]
@@ -24,9 +25,61 @@ def record(
     function: Callable[..., Sequence[torch.Tensor]], tensors: Sequence[torch.Tensor], names: Mapping[int, str]
 ) -> Tape:
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity."""
-    with torch_bridge.quiet(), torch.no_grad(), recurrent_as_operators():
-        traced = torch_bridge.traced_on_real_tensors(function, tensors)
-    return tape_of(traced, names)
+    recording = _Recording(names)
+    recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
+    with (
+        torch_bridge.quiet(),
+        torch.no_grad(),
+        recurrent_as_operators(),
+        torch_bridge.every_operator(recording.note),
+    ):
+        outputs = function(*tensors)
+    recording.tape.outputs.extend(recording.value(tensor) for tensor in outputs)
+    return recording.tape
+
+
+class _Recording:
+    """A tape in the making, and which value each living tensor is."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names, self.tape = names, Tape([], {}, [], [])
+        self.known = WeakIdKeyDictionary()
+
+    def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], None]:
+        given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
+        where = innermost_caller()
+
+        def finish(result: Any) -> None:
+            made = map_leaves(self.new, result)
+            many = isinstance(made, (list, tuple))
+            outputs = tuple(made) if many else () if made is None else (made,)
+            self.tape.steps.append(Step(target, *given, outputs, where))
+
+        return finish
+
+    def leaf(self, leaf: Any) -> Any:
+        return self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def new(self, tensor: Any) -> Any:
+        """A value for a tensor that was just made, or written to."""
+        if not isinstance(tensor, torch.Tensor):
+            return None
+        made = Value(tuple(tensor.shape), tensor.dtype, tensor.stride())
+        self.known[tensor] = made
+        return made
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        """The value that a tensor is; one that no operator made is a constant."""
+        found: Value | None = self.known.get(tensor)
+        if found is None:
+            found = self.new(tensor)
+            assert found is not None
+            own = self.names.get(id(tensor))
+            if own is not None:
+                self.tape.names[found] = own
+            # The model may write to a tensor of its own making; to its weights it does not.
+            self.tape.constants[found] = tensor.detach() if own is not None else tensor.detach().clone()
+        return found
 
 
 def tape_of(
