@@ -73,7 +73,7 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
         except Fault as fault:
             faults.append(fault)
     if not attempts:
-        raise faults[0]
+        raise faults[-1]  # of the rung that can do most
     return _narrowed(attempts[0])
 
 

@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ __all__ = [
     "fake_mode",
     "guards_with_lines",
     "open_registered",
+    "patience",
     "quiet",
     "size_oblivious",
     "trace_guards",
@@ -151,6 +154,33 @@ def guards_with_lines() -> Iterator[None]:
         yield
     finally:
         ShapeEnv._get_sloc = original  # type: ignore[method-assign]
+
+
+class OutOfPatience(RuntimeError):
+    """A symbolic trace takes longer than it is worth."""
+
+
+@contextlib.contextmanager
+def patience(seconds: float | None) -> Iterator[None]:
+    """Give up a symbolic trace after so much processor time: its algebra may take hours over nested divisions.
+
+    torch.export has no limit of its own; every question about sizes goes through this method.
+    """
+    original = ShapeEnv._maybe_evaluate_static
+    end = time.process_time() + seconds if seconds is not None else math.inf
+
+    def limited(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
+        if time.process_time() > end:
+            raise OutOfPatience(f"gave up after {seconds:g} s of algebra on sizes")
+        return original(self, *args, **kwargs)
+
+    for attribute in ("cache_clear", "cache_info"):  # the original remembers its answers, and is told to forget
+        setattr(limited, attribute, getattr(original, attribute, lambda: None))
+    ShapeEnv._maybe_evaluate_static = limited  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ShapeEnv._maybe_evaluate_static = original  # type: ignore[method-assign]
 
 
 class _LinedLocation(str):

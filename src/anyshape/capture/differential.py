@@ -34,14 +34,16 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
         try:
             return _explained(traces, rows)
         except Unexplained as fault:
-            more = [row for row in _wider(traces, rows, fault.column, widening) if row not in rows]
-            if not more:
+            before = len(rows)
+            for row in _wider(traces, list(rows), fault.column, widening):
+                if row not in rows:
+                    rows.append(row)
+            if len(rows) == before:
                 raise
-            rows += more
     return _explained(traces, rows)
 
 
-WIDENINGS = ((2, 3, 5), (7, 11, 16, 24))  # steps from the base, where the first rows do not determine a number
+WIDENINGS = ((2, 3, 5, 8), (11, 16, 24, 40))  # steps from the base, where the first rows do not determine a number
 
 
 def _wider(
@@ -51,13 +53,13 @@ def _wider(
     base, contract = rows[0], traces.agreed.contract
     if column[0] != column[-1]:
         return  # it moves with the values: more sizes would not tell
-    for name in base:
-        alone = [k for k, row in enumerate(rows) if _differ_in(base, row) == [name]]
-        if any(column[k] != column[0] for k in alone):
-            for step in steps:
-                row = _changed(contract, dict(base), {name: base[name] + step})
-                if row is not None:
-                    yield row
+    alone = {name: [k for k, row in enumerate(rows) if _differ_in(base, row) == [name]] for name in base}
+    moving = [name for name, places in alone.items() if any(column[k] != column[0] for k in places)]
+    for name in moving or base:
+        for step in steps:
+            row = _changed(contract, dict(base), {name: base[name] + step})
+            if row is not None:
+                yield row
 
 
 def _differ_in(one: Sizes, two: Sizes) -> list[str]:

@@ -27,6 +27,9 @@ from anyshape.values import make_tensors
 __all__ = ["Flat", "capture_symbolic"]
 
 
+PATIENCE = 15.0  # seconds of processor time: traces at concrete sizes take less
+
+
 class Flat(torch.nn.Module):
     """The case as a module from flat tensors to flat tensors, so that any structure can be traced."""
 
@@ -41,6 +44,12 @@ class Flat(torch.nn.Module):
 
 def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
+    # Weights without values leave no other way: other rungs run the model.
+    with torch_bridge.patience(None if case.on_meta else PATIENCE):
+        return _captured(case, agreed, own)
+
+
+def _captured(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     exported = _trace(case, agreed)
     contract = agreed.contract
     sizes = _traced_sizes(exported)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from anyshape.dims import Expr
 from anyshape.dims.fit import fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.tape.constants import explained_constant
+from anyshape.tape.formulas import shared_formulas
 from anyshape.tape.steps import LoopBody, Step, Tape, Value, leaves
 
 __all__ = ["Apart", "Explainer", "Unexplained", "explained", "lined_up", "numbered"]
@@ -68,6 +70,7 @@ def numbered(tape: Tape) -> dict[Value, Any]:
 def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:
     return (
         one.target is two.target
+        and one.axes == two.axes
         and len(one.outputs) == len(two.outputs)
         and _same_tree(one.args, one_ids, two.args, two_ids)
         and _same_tree(one.kwargs, one_ids, two.kwargs, two_ids)
@@ -105,6 +108,7 @@ class Explainer:
     memo: dict[tuple[int, ...], Expr | None] = field(default_factory=dict)
     data: int = 0
     depth: int = 0  # of the loops around
+    formulas: Mapping[int, Expr] = field(default_factory=dict)  # of the step at hand, over its own input's sizes
     prefix: str = "_data"
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
@@ -177,7 +181,9 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
         else:
             new[value] = step.outputs[0]
             made.steps.append(step)
+    formulas = shared_formulas(steps)
     for column in steps:
+        explainer.formulas = formulas.get(column[0], {})
         step = _explained(column, [new[value] for value in column[0].inputs], explainer)
         new.update(zip(column[0].outputs, step.outputs, strict=True))
         made.steps.append(step)
@@ -191,10 +197,11 @@ def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Expla
 
 def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
     """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
-    first, rest = column[0], iter(inputs)
+    first, rest, place = column[0], iter(inputs), itertools.count()
+    formulas = explainer.formulas
     atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
     # Kernels, strides and patch sizes among the arguments are what sizes are divided by.
-    atoms += [Expr.of(k) for k in sorted({leaf for leaf in leaves(first.args[1:]) if _is_hint(leaf)})]
+    atoms += [Expr.of(k) for k in sorted(_hints(column))]
 
     def merged(trees: Sequence[Any]) -> Any:
         one = trees[0]
@@ -204,6 +211,10 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
             return {key: merged([tree[key] for tree in trees]) for key in one}
         if isinstance(one, Value):
             return next(rest)
+        formula = formulas.get(next(place))
+        if formula is not None:
+            made = formula.substitute({f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)})
+            return made if made.constant is None else made.constant
         return explainer.leaf(trees, atoms, first.where)
 
     args, kwargs = merged([step.args for step in column]), merged([step.kwargs for step in column])
@@ -214,8 +225,11 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
     return replace(first, args=args, kwargs=kwargs, outputs=outputs)
 
 
-def _is_hint(leaf: Any) -> bool:
-    return type(leaf) is int and 2 <= leaf <= 64
+def _hints(column: Sequence[Step]) -> set[int]:
+    """The numbers among a step's arguments that do not move."""
+    numbers = [[leaf for leaf in leaves(step.args) if type(leaf) is int] for step in column]
+    same = (values[0] for values in zip(*numbers, strict=True) if len(set(values)) == 1)
+    return {value for value in same if 2 <= value <= 64}
 
 
 def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: Explainer) -> Value:

@@ -50,6 +50,7 @@ class _State:
     views: dict[Value, tuple[Value, Step, int]] = field(default_factory=dict)  # view: base, by which step, output
     versions: dict[Value, _Version] = field(default_factory=dict)
     written: dict[Value, int] = field(default_factory=dict)  # how often a base was written to
+    unsure: set[Value] = field(default_factory=set)  # tensors that may be, or have, a view
 
     def take(self, step: Step) -> None:
         names = _writes(step)
@@ -90,7 +91,10 @@ class _State:
         if base is None or not isinstance(step.args[base], Value):
             return
         source: Value = step.args[base]
-        if not _shares_memory(step, source):
+        shares = _shares_memory(step, source)
+        if shares is None:
+            self.unsure.update((self.root(source), *step.outputs))
+        if not shares:
             return
         writes = self.written.get(self.root(source), 0)
         for number, output in enumerate(step.outputs):
@@ -117,6 +121,8 @@ class _State:
             base, step, number = self.views[root]
             chain.append((base, step, number, self.now(base)))
             root = base
+        if root in self.unsure:
+            raise CaptureFault("the model writes to a tensor that may share its memory with another", where=where)
         writes = self.written[root] = self.written.get(root, 0) + 1
         self.versions[value] = _Version(new, writes)
         for base, step, number, before in chain:
@@ -169,8 +175,8 @@ def _same(output: Value, target: Value) -> Step:
     return Step(aten.alias.default, (target,), {}, (output,))
 
 
-def _shares_memory(step: Step, source: Value) -> bool:
-    """Operators such as reshape, contiguous and to return a view only where they can."""
+def _shares_memory(step: Step, source: Value) -> bool | None:
+    """Operators such as reshape, contiguous and to return a view only where they can. None if it can't be told."""
     name = step.target._schema.name
     output = step.outputs[0] if step.outputs else None
     if output is None:
@@ -179,8 +185,7 @@ def _shares_memory(step: Step, source: Value) -> bool:
         return (output.dtype, output.strides, output.shape) == (source.dtype, source.strides, source.shape)
     if name in ("aten::reshape", "aten::flatten", "aten::reshape_as"):
         if not all(isinstance(item, int) for item in (*source.shape, *(source.strides or ()), *output.shape)):
-            # Only a concrete trace can tell whether this is a view, which matters as the tape writes to tensors.
-            raise _cannot(step, "may be a view or not")
+            return None  # only a concrete trace can tell
         flat = torch.empty_strided(source.shape, source.strides or (), dtype=source.dtype, device="meta")
         return bool(flat.reshape(output.shape)._is_view())
     return True

@@ -82,6 +82,7 @@ def _sign(step: Step) -> Any:
     kinds = tuple(None if value is None else (value.dtype, len(value.shape)) for value in step.outputs)
     return (
         step.target,
+        step.axes,
         repr(map_leaves(form, step.args)),
         repr(map_leaves(form, dict(step.kwargs))),
         kinds,

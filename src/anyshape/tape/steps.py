@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,12 +42,29 @@ class Step:
     def inputs(self) -> list[Value]:
         return [leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
 
+    @property
+    def axes(self) -> tuple[Any, ...]:
+        """The arguments that name axes: another axis is another operation, not another size."""
+        places = _axis_places(self.target)
+        given = [self.args[place] for place in places if place < len(self.args)]
+        named = [value for key, value in self.kwargs.items() if key in AXES]
+        return tuple(map(repr, (*given, *named)))
+
     def mapped(self, change: Callable[[Any], Any]) -> Step:
         """The step with each leaf of its arguments changed; its outputs stay."""
         return replace(self, args=map_leaves(change, self.args), kwargs=map_leaves(change, self.kwargs))
 
     def __repr__(self) -> str:
         return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
+
+
+AXES = frozenset(("dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "axis", "source", "destination"))
+
+
+@functools.cache
+def _axis_places(target: Any) -> tuple[int, ...]:
+    schema = getattr(target, "_schema", None)
+    return tuple(k for k, item in enumerate(schema.arguments) if item.name in AXES) if schema is not None else ()
 
 
 def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
