@@ -302,8 +302,10 @@ def _remainders(column: Column, values: Cells, known: Known) -> Iterator[Found]:
             for divisor in _divisors(shared, max(values) - plus + 1, known):
                 shift = -gaps[0] % divisor
                 cost = price(divisor, known) + price(shift, known) + 2 * plus
-                # Between two turns any number is a divisor; and a rest is small, it takes one more to trust it.
-                if turns > 2 - (divisor in known) and enough(cost + 2, len(values)):
+                # Between two turns any number is a divisor, unless every rest was seen; and a rest is small, it
+                # takes one more to trust it.
+                sure = divisor in known or divisor == max(values) - plus + 1
+                if turns > 2 - sure and enough(cost + 2, len(values)):
                     yield cost, (sign * column.expr + shift) % divisor + plus
 
 
