@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 import torch.fx.experimental._config as fx_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils import _pytree
 
 from anyshape.errors import SourceLine
@@ -27,6 +28,7 @@ from anyshape.source import innermost_line
 
 __all__ = [
     "TraceGuard",
+    "complex_translations",
     "fake_mode",
     "guards_with_lines",
     "open_registered",
@@ -85,6 +87,24 @@ def quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def complex_translations(table: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Add translations for complex inputs: torch.onnx.export's own table takes those for real inputs only."""
+    original = ONNXRegistry.from_torchlib
+
+    def with_ours(cls: type[ONNXRegistry], *args: Any, **kwargs: Any) -> ONNXRegistry:
+        registry = original(*args, **kwargs)
+        for operator, translation in table.items():
+            registry.register_op(operator, translation, is_complex=True)
+        return registry
+
+    ONNXRegistry.from_torchlib = classmethod(with_ours)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        ONNXRegistry.from_torchlib = original  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)

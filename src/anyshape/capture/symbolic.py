@@ -13,6 +13,7 @@ import torch
 from anyshape import torch_bridge
 from anyshape.agree import Agreed
 from anyshape.capture.program import Guard, Program, guard
+from anyshape.capture.rewrite import sizes_kept
 from anyshape.capture.symbols import Untranslatable, to_expr
 from anyshape.contract import Contract
 from anyshape.dims import Expr
@@ -75,6 +76,7 @@ def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedPro
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),
+            sizes_kept(),
             torch.no_grad(),
         ):
             return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=strict)

@@ -15,6 +15,7 @@ from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
+from anyshape.lower.complex import TRANSLATIONS as COMPLEX
 from anyshape.lower.operators import TRANSLATIONS as OPERATORS
 from anyshape.recurrent import TRANSLATIONS as RECURRENT
 from anyshape.source import first_line, innermost_line
@@ -41,7 +42,11 @@ def lower(
 
 def _translate(program: Program, opset: int | None, translations: Mapping[Any, Any]) -> ir.Model:
     try:
-        with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            torch_bridge.quiet(),
+            torch_bridge.complex_translations(COMPLEX),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             made = torch.onnx.export(
                 program.exported,
                 dynamo=True,
