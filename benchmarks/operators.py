@@ -244,8 +244,8 @@ def document(rows: list[Row], groups: dict[str, list[Any]]) -> str:
         ),
         "",
         "`torch` is `torch.onnx.export(dynamo=True)`, told which axes vary; anyshape is told nothing. Narrower: right",
-        "at every size of the contract, which leaves out some of the judged sizes and says so. A note is about anyshape",
-        "where it is not right, else about torch. `benchmarks/operators.py` makes this table.",
+        "at every size of the contract, which leaves out some of the judged sizes and says so. A note is about",
+        "anyshape where it is not right, else about torch. `benchmarks/operators.py` makes this table.",
     ]
     for group, items in groups.items():
         lines += ["", f"## {group}", "", "| case | torch | anyshape | |", "|---|---|---|---|"]

@@ -1,8 +1,8 @@
 """A case of the sweep over operators: a small function of one to three inputs whose sizes vary.
 
 An input is written as its axes: ``"b 3 h w"`` is a float tensor with the sizes b, 3, h and w. What stands before a
-colon says which values it holds: ``"ids<10: b t"`` or, below a size, ``"ids<n: b t"``; ``"bool: b t"``; ``"positive: t"``;
-``"unit: t"``. A keyword sets the least size of a dim at which the operator is judged.
+colon says which values it holds: ``"ids<10: b t"`` or, below a size, ``"ids<n: b t"``; ``"bool: t"``, ``"positive: t"``
+or ``"unit: t"``. A keyword sets the least size of a dim at which the operator is judged.
 """
 
 from __future__ import annotations

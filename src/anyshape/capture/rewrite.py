@@ -7,6 +7,7 @@ it is.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -94,6 +95,38 @@ def tensor_split(input: Tensor, sections: Any, dim: int = 0) -> Any:
         pieces.append(input.narrow(dim, start, length))
         start = start + length
     return tuple(pieces)
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Any:
+    """Both are spread to one shape but for the axis that is looked up."""
+    if dim is None:
+        return input.flatten().gather(0, indices.flatten())
+    if input.dim() != indices.dim():
+        return NotImplemented
+    axis = dim % input.dim()
+    sizes = list(zip(input.shape, indices.shape, strict=True))
+    around = [two if isinstance(one, int) and one == 1 else one for one, two in sizes]
+    places = indices.expand([*around[:axis], -1, *around[axis + 1 :]])
+    return input.expand([*around[:axis], -1, *around[axis + 1 :]]).gather(axis, places)
+
+
+def kron(input: Tensor, other: Tensor) -> Any:
+    """Every number of the one times the whole of the other."""
+    if not _symbolic(*input.shape, *other.shape):
+        return NotImplemented
+    rank = max(input.dim(), other.dim())
+    one = [1] * (rank - input.dim()) + [*input.shape]
+    two = [1] * (rank - other.dim()) + [*other.shape]
+    outer = input.reshape([size for length in one for size in (length, 1)])
+    inner = other.reshape([size for length in two for size in (1, length)])
+    return (outer * inner).reshape([a * b for a, b in zip(one, two, strict=True)])
+
+
+def multi_dot(tensors: Sequence[Tensor], **options: Any) -> Any:
+    """From left to right: which order is cheapest depends on the sizes."""
+    if not any(_symbolic(*tensor.shape) for tensor in tensors):
+        return NotImplemented
+    return functools.reduce(torch.matmul, tensors)
 
 
 def embedding_bag(
@@ -304,6 +337,11 @@ REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.istft: istft,
     Tensor.istft: istft,
     F.one_hot: one_hot,
+    torch.kron: kron,
+    Tensor.kron: kron,
+    torch.linalg.multi_dot: multi_dot,
+    torch.take_along_dim: take_along_dim,
+    Tensor.take_along_dim: take_along_dim,
     F.embedding_bag: embedding_bag,
     torch.clamp: clamp,
     Tensor.clamp: clamp,

@@ -33,9 +33,18 @@ def copysign(self: Value, other: Value) -> Value:
     return op.Where(op.Less(other, zero), op.Neg(size), size)
 
 
+def remainder(self: Value, other: Value) -> Value:
+    """What is left of a division that rounds down, by a number or a computed size."""
+    divisor = op.CastLike(other, self)
+    if self.dtype.is_integer():
+        return op.Mod(self, divisor)
+    return op.Sub(self, op.Mul(op.Floor(op.Div(self, divisor)), divisor))
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.fmax.default: fmax,
     torch.ops.aten.fmin.default: fmin,
     torch.ops.aten.hypot.default: hypot,
     torch.ops.aten.copysign.Tensor: copysign,
+    torch.ops.aten.remainder.Scalar: remainder,
 }

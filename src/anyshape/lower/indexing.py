@@ -74,23 +74,9 @@ def index_reduce(
     return scatter_reduce(self, dim, places, source, reduce, include_self)
 
 
-def take_along_dim(self: Value, indices: Value, dim: int | None = None) -> Value:
-    """A place along one axis for each place of the others, which are broadcast."""
-    if dim is None:
-        return op.GatherElements(op.Reshape(self, [-1]), op.Reshape(indices, [-1]), axis=0)
-    places = op.Expand(indices, _shape_but(self, dim))
-    return op.GatherElements(op.Expand(self, _shape_but(indices, dim)), places, axis=dim)
-
-
-def _shape_but(value: Value, axis: int) -> Value:
-    """The shape, with 1 at an axis."""
-    return op.ScatterElements(op.Shape(value), one_number(axis % rank_of(value)), one_number(1), axis=0)
-
-
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.masked_select.default: masked_select,
     torch.ops.aten.bincount.default: bincount,
     torch.ops.aten.scatter_reduce.two: scatter_reduce,
     torch.ops.aten.index_reduce.default: index_reduce,
-    torch.ops.aten.take_along_dim.default: take_along_dim,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import INT64, Value, one_number, op, rank_of, scalar, size_of
+from anyshape.lower.building import INT64, Value, one_number, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 
@@ -42,21 +42,6 @@ def repeat_interleave(
     return op.Gather(self, op.Div(long, op.Max(count, 1)), axis=dim)
 
 
-def kron(self: Value, other: Value) -> Value:
-    """Every number of the one times the whole of the other."""
-    rank = max(rank_of(self), rank_of(other))
-    one, two = _with_rank(self, rank), _with_rank(other, rank)
-    shape = op.Mul(op.Shape(one), op.Shape(two))
-    outer = op.Unsqueeze(one, [2 * axis + 1 for axis in range(rank)])
-    inner = op.Unsqueeze(two, [2 * axis for axis in range(rank)])
-    return op.Reshape(op.Mul(outer, inner), shape, allowzero=1)
-
-
-def _with_rank(value: Value, rank: int) -> Value:
-    missing = rank - rank_of(value)
-    return op.Unsqueeze(value, [*range(missing)]) if missing else value
-
-
 def rounded(number: Value, ndigits: None = None) -> Value:
     """Python's round() of a computed size: halves go to the even number, in ONNX as well."""
     return op.Cast(op.Round(number), to=INT64)
@@ -65,6 +50,5 @@ def rounded(number: Value, ndigits: None = None) -> Value:
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.roll.default: roll,
     torch.ops.aten.repeat_interleave.self_int: repeat_interleave,
-    torch.ops.aten.kron.default: kron,
     round: rounded,
 }
