@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Function, list[tuple[Shape, ...]]]] = {
     "repeat flat": (lambda x: x.repeat_interleave(3), MATRIX),
     "rounded size": (lambda x: x[:, : round(x.shape[1] * 0.5)], [*MATRIX, ((2, 5),), ((2, 3),)]),
     "average 1d": (lambda x: F.adaptive_avg_pool1d(x, 4), [((2, 3, 14),), ((1, 3, 4),), ((2, 3, 31),)]),
-    "average 2d": (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), IMAGE),
+    "average 2d": (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), [*IMAGE, ((0, 3, 5, 5),)]),
     "average 2d to one": (lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
     "average 2d, one size kept": (lambda x: F.adaptive_avg_pool2d(x, (None, 3)), IMAGE),
     "average 2d, down to nothing": (lambda x: F.adaptive_avg_pool2d(x, (2, x.shape[-1] // 2)), IMAGE),
@@ -121,7 +121,10 @@ CASES: dict[str, tuple[Function, list[tuple[Shape, ...]]]] = {
         scaled("bilinear", 0.5, antialias=True),
         [IMAGE[0], IMAGE[2], ((1, 3, 2, 2),)],
     ),
-    "bicubic with antialias": (resized("bicubic", antialias=True), IMAGES),
+    "bicubic with antialias": (
+        resized("bicubic", antialias=True),
+        [*IMAGES, ((0, 3, 5, 5), (1, 3, 4, 4))],
+    ),
     "distances": (torch.cdist, POINTS),
     "distances, p = 0": (lambda x, y: torch.cdist(x.round(), y.round(), p=0.0), POINTS),
     "distances, p = 1": (lambda x, y: torch.cdist(x, y, p=1.0), POINTS),
@@ -185,6 +188,10 @@ CASES: dict[str, tuple[Function, list[tuple[Shape, ...]]]] = {
     "index_reduce": (
         lambda x, y, z: x.index_reduce(0, ids(y, x.shape[0]), z, "amin", include_self=False),
         SCATTERED,
+    ),
+    "remainder by a size": (
+        lambda x: ((x * 100).long() % x.shape[1], torch.remainder(x * 9, x.shape[0])),
+        MATRIX,
     ),
     "fmax": (lambda x, y: torch.fmax(x.log(), y.log()), [((3, 10), (10,)), ((1, 1), (1,)), ((2, 0), (0,))]),
     "fmin": (lambda x, y: torch.fmin(x.log(), y.log()), [((3, 10), (10,)), ((1, 1), (1,))]),

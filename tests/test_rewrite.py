@@ -56,6 +56,8 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "hann_window, symmetric": (lambda x: x * torch.hann_window(x.shape[1], periodic=False), LINE),
     "hamming_window": (lambda x: x * torch.hamming_window(x.shape[1]), LINE),
     "fftfreq": (lambda x: x * torch.fft.fftfreq(x.shape[1], 0.5), LINE),
+    "tril_indices": (lambda x: x[:, torch.tril_indices(x.shape[1], x.shape[1], -1)[0]], LINE),
+    "triu_indices": (lambda x: x[tuple(torch.triu_indices(*x.shape, dtype=torch.int32).long())], LINE),
     "one_hot": (lambda x: F.one_hot((x.abs() * 9).long() % x.shape[0], x.shape[0]), LINE),
     "tensor_split": (lambda x: torch.tensor_split(x, 3, 1), [*LINE, ((2, 9),), ((2, 11),)]),
     "tensor_split, method": (lambda x: x.tensor_split(2)[1], LINE),

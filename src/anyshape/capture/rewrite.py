@@ -77,6 +77,18 @@ def fftfreq(n: Any, d: float = 1.0, **options: Any) -> Any:
     return torch.where(places < (n + 1) // 2, places, places - n) / (torch.full_like(places, n) * d)
 
 
+def tril_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> Any:
+    if not _symbolic(row, col, offset):
+        return NotImplemented
+    return torch.ones(row, col, dtype=torch.bool).tril(offset).nonzero().T.to(**options)
+
+
+def triu_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> Any:
+    if not _symbolic(row, col, offset):
+        return NotImplemented
+    return torch.ones(row, col, dtype=torch.bool).triu(offset).nonzero().T.to(**options)
+
+
 def one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
     if not _symbolic(num_classes):
         return NotImplemented
@@ -336,6 +348,8 @@ REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.fft.irfft: irfft,
     torch.istft: istft,
     Tensor.istft: istft,
+    torch.tril_indices: tril_indices,
+    torch.triu_indices: triu_indices,
     F.one_hot: one_hot,
     torch.kron: kron,
     Tensor.kron: kron,

@@ -7,7 +7,19 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 from onnxscript.onnx_opset import opset18
 
-__all__ = ["DOUBLE", "FLOAT", "INT32", "INT64", "Value", "one_number", "op", "rank_of", "scalar", "size_of"]
+__all__ = [
+    "DOUBLE",
+    "FLOAT",
+    "INT32",
+    "INT64",
+    "Value",
+    "along",
+    "one_number",
+    "op",
+    "rank_of",
+    "scalar",
+    "size_of",
+]
 
 # torch.onnx infers signatures from annotations, and knows no onnxscript values among them.
 Value: TypeAlias = Any
@@ -32,6 +44,21 @@ def scalar(size: Value) -> Value:
 
 
 def rank_of(value: Value) -> int:
-    """How many axes a value has; a trace always knows."""
+    """How many axes an operator's input has: the trace knows, but of inputs only."""
     assert value.shape is not None
     return len(value.shape)
+
+
+def along(value: Value, rank: int, axis: int, matrix: Value) -> Value:
+    """Each line along an axis, counted from the end, as the matrix maps it.
+
+    All lines are rows of one plane: ONNX Runtime refuses to multiply a plane with an empty batch of others.
+    """
+    order = [*range(rank)]
+    order[axis], order[-1] = order[-1], order[axis]
+    lines = op.Transpose(value, perm=order)
+    around = op.Shape(lines, end=-1)
+    plane = op.Concat(op.ReduceProd(around, keepdims=1), size_of(lines, -1), axis=0)
+    mapped = op.MatMul(op.Reshape(lines, plane, allowzero=1), op.Transpose(matrix, perm=[1, 0]))
+    back = op.Reshape(mapped, op.Concat(around, size_of(mapped, -1), axis=0), allowzero=1)
+    return op.Transpose(back, perm=order)

@@ -7,34 +7,27 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import Value, op, rank_of, scalar, size_of
+from anyshape.lower.building import Value, along, op, rank_of, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 
 
 def adaptive_average_pool(self: Value, output_size: Sequence[Value]) -> Value:
     """Adaptive average pooling over the last axes: each is multiplied by the matrix that averages its windows."""
+    rank = rank_of(self)
     for number, size in enumerate(reversed(list(output_size))):
-        self = _averaged(self, size, -1 - number)
+        self = _averaged(self, rank, size, -1 - number)
     return self
 
 
-def _averaged(value: Value, wanted: Value, axis: int) -> Value:
+def _averaged(value: Value, rank: int, wanted: Value, axis: int) -> Value:
     if isinstance(wanted, int) and wanted == 1:
         return op.ReduceMean(value, [axis], keepdims=1)
     start, end = _windows(value, wanted, axis)
     places = op.Unsqueeze(op.Range(0, scalar(size_of(value, axis)), 1), [0])
     inside = op.And(op.GreaterOrEqual(places, start), op.Less(places, end))
     averages = op.Div(op.CastLike(inside, value), op.CastLike(op.Sub(end, start), value))
-    if axis == -1:
-        return op.MatMul(value, op.Transpose(averages, perm=[1, 0]))
-    if axis == -2:
-        return op.MatMul(averages, value)
-    # Only a third axis from the end is left: fold what follows it into one axis, and unfold it again.
-    after = op.Shape(value, start=axis + 1)
-    flat = op.Reshape(value, op.Concat(op.Shape(value, end=axis + 1), op.Constant(value_ints=[-1]), axis=0))
-    pooled = op.MatMul(averages, flat)
-    return op.Reshape(pooled, op.Concat(op.Shape(pooled, end=-1), after, axis=0))
+    return along(value, rank, axis, averages)
 
 
 def _windows(value: Value, wanted: Value, axis: int) -> tuple[Value, Value]:

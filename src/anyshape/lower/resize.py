@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, op, scalar, size_of
+from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 
@@ -92,8 +92,7 @@ def _weighted(
         given = scalar(size_of(input, axis))
         scale = _scale_between_corners(given, wanted) if align_corners else _scale(given, wanted, factor)
         weights = op.CastLike(_weights(kernel, reach, given, wanted, scale), input)
-        turned = op.Transpose(weights, perm=[1, 0])
-        input = op.MatMul(input, turned) if axis == -1 else op.MatMul(weights, input)
+        input = along(input, 4, axis, weights)
     return input
 
 
