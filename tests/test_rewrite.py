@@ -152,6 +152,17 @@ def test_eager_results_are_the_same(name: str) -> None:
         torch.testing.assert_close(one, two)
 
 
+def test_calls_that_a_rewrite_does_not_know_are_left_alone() -> None:
+    def function(x: Tensor) -> Any:
+        pieces = torch.tensor_split(x, indices=[2, 5], dim=1)
+        torch.linspace(0, 1, 4, out=torch.empty(4))
+        return pieces
+
+    inputs = torch.randn(3, 10)
+    with sizes_kept():
+        assert [piece.shape[1] for piece in function(inputs)] == [2, 3, 5]
+
+
 def test_every_rewrite_has_a_case() -> None:
     seen = set()
 

@@ -8,6 +8,7 @@ it is.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,8 +29,17 @@ class sizes_kept(TorchFunctionMode):  # noqa: N801 - used as a context, not as a
     ) -> Any:
         kwargs = kwargs or {}
         rewrite = REWRITES.get(func)
-        made = rewrite(*args, **kwargs) if rewrite is not None else NotImplemented
+        made = rewrite(*args, **kwargs) if rewrite and _fits(rewrite, args, kwargs) else NotImplemented
         return func(*args, **kwargs) if made is NotImplemented else made
+
+
+def _fits(rewrite: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call is one that the rewrite knows: PyTorch's functions have more ways to be called."""
+    try:
+        inspect.signature(rewrite).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return kwargs.get("out") is None
 
 
 def _symbolic(*values: Any) -> bool:
@@ -41,6 +51,8 @@ def linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
     if not _symbolic(start, end, steps) or isinstance(start, Tensor) or isinstance(end, Tensor):
         return NotImplemented
     dtype = options.pop("dtype", None) or torch.get_default_dtype()
+    if not dtype.is_floating_point:
+        return NotImplemented
     places = torch.arange(steps, dtype=dtype, **options)
     first, last = torch.full_like(places, start), torch.full_like(places, end)
     behind = torch.arange(steps - 1, -1, -1, dtype=dtype, **options)
@@ -285,10 +297,10 @@ def irfft(input: Tensor, n: Any = None, dim: int = -1, norm: str | None = None) 
     """The other half of the spectrum is the first one's mirror; with both it is a plain inverse transform."""
     bins = input.shape[dim]
     length = 2 * (bins - 1) if n is None else n
-    if not _symbolic(bins) or not _same([length // 2 + 1], [bins]):
+    if not input.is_complex() or not _symbolic(bins) or not _same([length // 2 + 1], [bins]):
         return NotImplemented
     half = torch.view_as_real(input.movedim(dim, -1))
-    mirror = half[..., 1 : (length + 1) // 2, :].flip(-2) * torch.tensor([1.0, -1.0])
+    mirror = half[..., 1 : (length + 1) // 2, :].flip(-2) * torch.tensor([1.0, -1.0], device=input.device)
     both = torch.view_as_complex(torch.cat([half, mirror], -2))
     return torch.fft.ifft(both, norm=norm).real.movedim(-1, dim)
 

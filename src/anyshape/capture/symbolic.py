@@ -76,7 +76,7 @@ def _trace(case: Case, agreed: Agreed, strict: bool) -> torch.export.ExportedPro
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),
-            sizes_kept(),
+            contextlib.nullcontext() if strict else sizes_kept(),  # a strict trace goes through modes as well
             torch.no_grad(),
         ):
             return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=strict)
