@@ -111,6 +111,7 @@ CASES: dict[str, tuple[Function, list[tuple[Shape, ...]]]] = {
     "nearest-exact": (resized("nearest-exact"), IMAGES),
     "nearest, factor 2": (scaled("nearest", 2.0), IMAGE),
     "nearest, factor 1.7": (scaled("nearest", 1.7), IMAGE),
+    "nearest, factor 0.7": (scaled("nearest", 0.7), [IMAGE[0], IMAGE[2], ((1, 3, 10, 20),)]),
     "nearest-exact, factor 0.6": (scaled("nearest-exact", 0.6), [IMAGE[0], *IMAGE[2:3], ((1, 3, 2, 2),)]),
     "bilinear with antialias": (resized("bilinear", antialias=True), IMAGES),
     "bilinear with antialias and corners": (

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+import onnx_ir as ir
 import torch
 
 from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
-
 
 Sizes: TypeAlias = Sequence[Value] | None
 Factors: TypeAlias = Sequence[float] | None
@@ -54,7 +55,9 @@ def _axes(value: Value, output_size: Sizes, scale_factors: Factors) -> list[tupl
     made: list[tuple[int, Value, float | None]] = []
     for number, factor in enumerate(reversed(list(scale_factors))):
         size = op.Cast(size_of(value, -1 - number), to=DOUBLE)
-        wanted = op.Cast(op.Floor(op.Mul(size, op.Cast(factor, to=DOUBLE))), to=INT64)
+        # 10 * 0.7 is 7 in PyTorch's float64, and a little less in float32.
+        exact = op.Constant(value=ir.tensor(np.asarray(factor, np.float64)))
+        wanted = op.Cast(op.Floor(op.Mul(size, exact)), to=INT64)
         made.append((-1 - number, scalar(wanted), factor))
     return made
 
