@@ -256,7 +256,8 @@ def document(rows: list[Row], groups: dict[str, list[Any]]) -> str:
 def line_of(name: str, found: dict[tuple[str, str], Row]) -> str:
     ours, theirs = found[name, "anyshape"], found[name, "torch"]
     worst = ours if ours["outcome"] != "right" else theirs
-    note = worst["why"].replace("|", "\\|")
+    note = re.sub(r" Failure message: .*| Give one with .*|Load model from \S+ failed: ?", "", worst["why"])
+    note = note.replace("|", "\\|")
     return f"| {name} | {theirs['outcome']} | {ours['outcome']} | {note} |"
 
 

@@ -73,6 +73,10 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
         lambda x: F.embedding_bag((x.abs() * 9).long() % 5, torch.arange(20.0).view(5, 4), mode="max"),
         LINE,
     ),
+    "grouped attention": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y, enable_gqa=True),
+        [((2, 4, 10, 8), (2, 2, 7, 8)), ((1, 3, 1, 8), (1, 3, 1, 8)), ((1, 6, 5, 8), (1, 1, 9, 8))],
+    ),
     "clamp": (lambda x: x.clamp(-1, 0.5) + torch.clamp(x, min=-0.5, max=1), LINE),
     "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, padding=1), SIGNAL),
     "max_pool1d, module": (nn.MaxPool1d(2, dilation=2, ceil_mode=True), SIGNAL),
