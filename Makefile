@@ -17,13 +17,14 @@ ZOO := $(VENV)/.zoo
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check zoo bench clean
+.PHONY: help demo test check zoo operators bench clean
 
 help:
 	@echo "make demo    export a model with two inputs of varying size, and run it at another size"
 	@echo "make test    all tests"
 	@echo "make check   style and types"
 	@echo "make zoo     score anyshape and torch's exporters on small models at sizes they never saw"
+	@echo "make operators   sweep over PyTorch's operators, beside torch's exporter; writes docs/operators.md"
 	@echo "make bench   time of export and of inference, beside torch's exporter"
 	@echo "make clean   remove what was built, the environment included"
 
@@ -60,6 +61,10 @@ check: $(CHECK)
 
 zoo: $(BASE)
 	$(BIN)/python benchmarks/zoo.py -j 2
+
+operators: $(BASE)
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py -j 2 --json build/operators.json --write
 
 bench: $(ZOO)
 	$(BIN)/python benchmarks/bench.py

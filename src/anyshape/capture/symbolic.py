@@ -14,6 +14,7 @@ from anyshape import torch_bridge
 from anyshape.agree import Agreed
 from anyshape.capture.exported import exported_tape
 from anyshape.capture.program import Guard, Program, guard
+from anyshape.capture.rewrite import sizes_kept
 from anyshape.capture.symbols import Untranslatable, to_expr
 from anyshape.contract import Contract
 from anyshape.dims import Expr
@@ -85,6 +86,7 @@ def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),
+            contextlib.nullcontext() if strict else sizes_kept(),  # a strict trace goes through modes as well
             torch.no_grad(),
         ):
             return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=False)

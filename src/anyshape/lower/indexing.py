@@ -1,0 +1,82 @@
+"""Looking up, and writing to computed places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, one_number, op, rank_of
+
+__all__ = ["TRANSLATIONS"]
+
+REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def masked_select(self: Value, mask: Value) -> Value:
+    """The values where a mask holds, in a row."""
+    shape = op.Shape(op.Add(op.Cast(mask, to=INT64), op.Cast(op.Equal(self, self), to=INT64)))
+    return op.Compress(op.Reshape(op.Expand(self, shape), [-1]), op.Reshape(op.Expand(mask, shape), [-1]))
+
+
+def bincount(self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+    """How often each number occurs, or the sum of its weights."""
+    longest = op.Add(op.ReduceMax(op.Concat(op.Cast(self, to=INT64), one_number(minlength - 1), axis=0)), 1)
+    if weights is None:
+        weights = op.Expand(op.Constant(value_int=1), op.Shape(self))
+    elif weights.dtype not in (FLOAT, DOUBLE):
+        weights = op.Cast(weights, to=DOUBLE)
+    empty = op.Expand(op.CastLike(0, weights), longest)
+    return op.ScatterElements(empty, self, weights, axis=0, reduction="add")
+
+
+def scatter_reduce(
+    self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """Each value of ``src`` reduced into its place; without ``include_self`` those places start anew."""
+    rank = rank_of(self)
+    src = op.Slice(
+        src, op.Constant(value_ints=[0] * rank), op.Shape(index), op.Constant(value_ints=[*range(rank)])
+    )
+    if not include_self:
+        neutral = op.Expand(op.CastLike(_neutral(reduce, self), self), op.Shape(index))
+        self = op.ScatterElements(self, index, neutral, axis=dim)
+    total = op.ScatterElements(self, index, src, axis=dim, reduction=REDUCTIONS[reduce])
+    if reduce != "mean":
+        return total
+    ones = op.Expand(op.CastLike(1, self), op.Shape(index))
+    start = op.Expand(op.CastLike(int(include_self), self), op.Shape(self))
+    count = op.ScatterElements(start, index, ones, axis=dim, reduction="add")
+    return op.Div(total, op.Max(count, op.CastLike(1, self)))
+
+
+def _neutral(reduce: str, like: Value) -> Value:
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    dtype = np.dtype(like.dtype.numpy())
+    if not np.issubdtype(dtype, np.integer):
+        return op.Constant(value_float=-np.inf if reduce == "amax" else np.inf)
+    limits = np.iinfo(dtype)
+    return op.Constant(value_int=int(limits.min if reduce == "amax" else limits.max))
+
+
+def index_reduce(
+    self: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """As `scatter_reduce`, a whole slice for each index."""
+    shape = [1] * rank_of(self)
+    shape[dim] = -1
+    places = op.Expand(op.Reshape(index, shape), op.Shape(source))
+    return scatter_reduce(self, dim, places, source, reduce, include_self)
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.masked_select.default: masked_select,
+    torch.ops.aten.bincount.default: bincount,
+    torch.ops.aten.scatter_reduce.two: scatter_reduce,
+    torch.ops.aten.index_reduce.default: index_reduce,
+}

@@ -1,0 +1,146 @@
+"""Resizing images to computed sizes, with PyTorch's own arithmetic for which places are taken, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
+
+__all__ = ["TRANSLATIONS"]
+
+Sizes: TypeAlias = Sequence[Value] | None
+Factors: TypeAlias = Sequence[float] | None
+
+
+def nearest(input: Value, output_size: Sizes, scale_factors: Factors) -> Value:
+    """Each place of the result is that of the input at ``floor(place * scale)``."""
+    return _taken(0.0, input, output_size, scale_factors)
+
+
+def nearest_exact(input: Value, output_size: Sizes, scale_factors: Factors) -> Value:
+    """As `nearest`, from the middle of each place."""
+    return _taken(0.5, input, output_size, scale_factors)
+
+
+def _taken(offset: float, input: Value, output_size: Sizes, scale_factors: Factors) -> Value:
+    if scale_factors is not None and offset == 0.0 and all(factor in (2.0, 4.0) for factor in scale_factors):
+        # These powers of two are exact everywhere, and runtimes have fast ways for them.
+        scales = op.Constant(value_floats=[1.0, 1.0, *scale_factors])
+        return op.Resize(
+            input,
+            None,
+            scales,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    for axis, wanted, factor in _axes(input, output_size, scale_factors):
+        given = scalar(size_of(input, axis))
+        places = op.Cast(op.Range(0, wanted, 1), to=FLOAT)
+        taken = op.Floor(op.Mul(op.Add(places, offset), _scale(given, wanted, factor)))
+        input = op.Gather(input, op.Min(op.Cast(taken, to=INT64), op.Sub(given, 1)), axis=axis)
+    return input
+
+
+def _axes(value: Value, output_size: Sizes, scale_factors: Factors) -> list[tuple[int, Value, float | None]]:
+    """For each axis that is resized, from the last one on: its wanted size, and the factor that was given instead."""
+    if output_size is not None:
+        return [(-1 - n, scalar(size), None) for n, size in enumerate(reversed(list(output_size)))]
+    assert scale_factors is not None
+    made: list[tuple[int, Value, float | None]] = []
+    for number, factor in enumerate(reversed(list(scale_factors))):
+        size = op.Cast(size_of(value, -1 - number), to=DOUBLE)
+        # 10 * 0.7 is 7 in PyTorch's float64, and a little less in float32.
+        exact = op.Constant(value=ir.tensor(np.asarray(factor, np.float64)))
+        wanted = op.Cast(op.Floor(op.Mul(size, exact)), to=INT64)
+        made.append((-1 - number, scalar(wanted), factor))
+    return made
+
+
+def _scale(given: Value, wanted: Value, factor: float | None) -> Value:
+    """How many places of the input there are for one of the result."""
+    if factor is not None:
+        return op.Constant(value_float=1.0 / factor)
+    return op.Div(op.Cast(given, to=FLOAT), op.Cast(op.Max(wanted, 1), to=FLOAT))
+
+
+def bilinear_antialiased(
+    input: Value, output_size: Sizes, align_corners: bool, scale_factors: Factors
+) -> Value:
+    """Resizing with antialias: a matrix of weights for the width, and one for the height."""
+    return _weighted(_triangle, 1.0, input, output_size, align_corners, scale_factors)
+
+
+def bicubic_antialiased(
+    input: Value, output_size: Sizes, align_corners: bool, scale_factors: Factors
+) -> Value:
+    """As `bilinear_antialiased`, over twice the reach."""
+    return _weighted(_cubic, 2.0, input, output_size, align_corners, scale_factors)
+
+
+def _weighted(
+    kernel: Callable[[Value], Value],
+    reach: float,
+    input: Value,
+    output_size: Sizes,
+    align_corners: bool,
+    scale_factors: Factors,
+) -> Value:
+    for axis, wanted, factor in _axes(input, output_size, scale_factors):
+        given = scalar(size_of(input, axis))
+        scale = _scale_between_corners(given, wanted) if align_corners else _scale(given, wanted, factor)
+        weights = op.CastLike(_weights(kernel, reach, given, wanted, scale), input)
+        input = along(input, 4, axis, weights)
+    return input
+
+
+def _scale_between_corners(given: Value, wanted: Value) -> Value:
+    steps = op.Cast(op.Max(op.Sub(wanted, 1), 1), to=FLOAT)
+    scale = op.Div(op.Cast(op.Sub(given, 1), to=FLOAT), steps)
+    return op.Where(op.Greater(wanted, 1), scale, op.Constant(value_float=0.0))
+
+
+def _weights(
+    kernel: Callable[[Value], Value], reach: float, given: Value, wanted: Value, scale: Value
+) -> Value:
+    """How much each place of the result takes of each place of the input; the rows sum to one."""
+    wide = op.Max(scale, op.Constant(value_float=1.0))
+    centers = op.Mul(op.Add(op.Unsqueeze(op.Cast(op.Range(0, wanted, 1), to=FLOAT), [1]), 0.5), scale)
+    places = op.Unsqueeze(op.Cast(op.Range(0, given, 1), to=FLOAT), [0])
+    support = op.Mul(wide, reach)
+    first = op.Floor(op.Add(op.Sub(centers, support), 0.5))
+    behind = op.Floor(op.Add(op.Add(centers, support), 0.5))
+    inside = op.And(op.GreaterOrEqual(places, first), op.Less(places, behind))
+    raw = kernel(op.Abs(op.Div(op.Add(op.Sub(places, centers), 0.5), wide)))
+    raw = op.Where(inside, raw, op.Constant(value_float=0.0))
+    return op.Div(raw, op.ReduceSum(raw, [1], keepdims=1))
+
+
+def _triangle(distance: Value) -> Value:
+    return op.Max(op.Sub(1.0, distance), op.Constant(value_float=0.0))
+
+
+def _cubic(distance: Value) -> Value:
+    """Keys' kernel with a = -0.5."""
+    near = op.Add(op.Mul(op.Mul(op.Sub(op.Mul(distance, 1.5), 2.5), distance), distance), 1.0)
+    inner = op.Sub(op.Mul(op.Add(op.Mul(distance, -0.5), 2.5), distance), 4.0)
+    far = op.Add(op.Mul(inner, distance), 2.0)
+    beyond = op.Where(op.Less(distance, 2.0), far, op.Constant(value_float=0.0))
+    return op.Where(op.Less(distance, 1.0), near, beyond)
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.aten.upsample_nearest1d.vec: nearest,
+    torch.ops.aten.upsample_nearest2d.vec: nearest,
+    torch.ops.aten.upsample_nearest3d.vec: nearest,
+    torch.ops.aten._upsample_nearest_exact1d.vec: nearest_exact,
+    torch.ops.aten._upsample_nearest_exact2d.vec: nearest_exact,
+    torch.ops.aten._upsample_nearest_exact3d.vec: nearest_exact,
+    torch.ops.aten._upsample_bilinear2d_aa.vec: bilinear_antialiased,
+    torch.ops.aten._upsample_bicubic2d_aa.vec: bicubic_antialiased,
+}
