@@ -20,7 +20,7 @@ from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
 from anyshape.lower import lower, name_outputs
 from anyshape.lower.enforce import enforce
-from anyshape.lower.translations import TRANSLATIONS
+from anyshape.lower.operators import COMPLEX, TRANSLATIONS
 from anyshape.narrow import narrowed, without_smallest
 from anyshape.optimize import optimize
 from anyshape.progress import Progress
@@ -89,7 +89,8 @@ class _Climber:
     @property
     def own(self) -> Collection[Any]:
         """The operators that we, or the user, translate."""
-        return {*TRANSLATIONS, *(self.settings.translations or {})}
+        pairs = (("complex", operator) for operator in COMPLEX)
+        return {*TRANSLATIONS, *pairs, *(self.settings.translations or {})}
 
     def attempt(self, agreed: Agreed, capture: Callable[[], Program]) -> _Attempt:
         reference = Reference(self.case, agreed, self.reference.known)

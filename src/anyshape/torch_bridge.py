@@ -110,24 +110,6 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-@contextlib.contextmanager
-def complex_translations(table: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    """Add translations for complex inputs: torch.onnx.export's own table takes those for real inputs only."""
-    original = ONNXRegistry.from_torchlib
-
-    def with_ours(cls: type[ONNXRegistry], *args: Any, **kwargs: Any) -> ONNXRegistry:
-        registry = original(*args, **kwargs)
-        for operator, translation in table.items():
-            registry.register_op(operator, translation, is_complex=True)
-        return registry
-
-    ONNXRegistry.from_torchlib = classmethod(with_ours)  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        ONNXRegistry.from_torchlib = original  # type: ignore[method-assign]
-
-
 @dataclass(frozen=True, slots=True)
 class TraceGuard:
     """A condition on sizes that a symbolic trace relied on, and the line of source that asked for it."""

@@ -16,7 +16,7 @@ from anyshape.capture.program import Program, Split
 from anyshape.contract import Contract, Tensor
 from anyshape.errors import LowerFault, SourceLine
 from anyshape.lower.translate import translate
-from anyshape.lower.translations import TRANSLATIONS
+from anyshape.lower.operators import TRANSLATIONS
 from anyshape.source import first_line, innermost_line
 from anyshape.tape import Tape
 

@@ -15,6 +15,7 @@ from anyshape.capture.program import Split
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Real
 from anyshape.errors import LowerFault
+from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source import first_line
@@ -127,9 +128,9 @@ class _Scope:
                 self._keep(step, function(*args, **kwargs))
 
     def _function(self, step: Step) -> Callable[..., Any]:
-        function = self.translations.get(step.target) or torch_bridge.onnx_function(
-            step.target, any(value.dtype.is_complex for value in step.inputs)
-        )
+        is_complex = any(value.dtype.is_complex for value in step.inputs)
+        own = COMPLEX if is_complex else self.translations
+        function = own.get(step.target) or torch_bridge.onnx_function(step.target, is_complex)
         if function is None:
             raise LowerFault(
                 f"ONNX has no translation for the operator {_name(step.target)}",

@@ -25,7 +25,7 @@ Parts = Callable[[Step, Callable[..., Any], Sequence[Value]], Tape | None]
 def expanded(tape: Tape, own: Collection[Any], parts: Parts | None = None) -> Tape:
     """The tape with each operator that neither ``own`` nor torch.onnx translates taken apart, where it can be.
 
-    ``parts`` traces a decomposition; by default at the sizes that the tape has, which are numbers.
+    ``own`` has operators, and ``("complex", operator)`` where complex tensors are meant. ``parts`` traces a decomposition; by default at the sizes that the tape has, which are numbers.
     """
     made = replace(tape, steps=[], constants=dict(tape.constants))
     renamed: dict[Value, Value] = {}
@@ -54,11 +54,10 @@ def _expand_into(
 
 
 def _translated(step: Step, own: Collection[Any]) -> bool:
-    if step.target in own or step.target is number_of:
+    is_complex = any(value.dtype.is_complex for value in step.inputs)
+    if step.target is number_of or (("complex", step.target) if is_complex else step.target) in own:
         return True
-    return (
-        torch_bridge.onnx_function(step.target, any(value.dtype.is_complex for value in step.inputs)) is not None
-    )
+    return torch_bridge.onnx_function(step.target, is_complex) is not None
 
 
 def _at(steps: Sequence[Step], where: SourceLine | None) -> list[Step]:

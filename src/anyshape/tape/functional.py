@@ -20,12 +20,37 @@ aten = torch.ops.aten
 def functional(tape: Tape) -> Tape:
     """The same tape, where every step only makes new values."""
     if not any(_writes(step) for step in tape.steps):
-        return tape
+        return _without_idle(tape)
     state = _State(tape)
     for step in tape.steps:
         state.take(step)
     outputs = [state.now(value) for value in tape.outputs]
-    return replace(tape, steps=state.steps, outputs=outputs)
+    return _without_idle(replace(tape, steps=state.steps, outputs=outputs))
+
+
+def _without_idle(tape: Tape) -> Tape:
+    """The tape without steps that matter to memory only: PyTorch runs them or not, depending on strides."""
+    same: dict[Value, Value] = {}
+    steps = []
+    for step in tape.steps:
+        mapped = step.mapped(lambda leaf: same.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
+        if step.target in IDLE and step.outputs[0].dtype == mapped.args[0].dtype:
+            same[step.outputs[0]] = mapped.args[0]
+        else:
+            steps.append(mapped)
+    return replace(tape, steps=steps, outputs=[same.get(value, value) for value in tape.outputs])
+
+
+IDLE = frozenset(
+    (
+        aten.contiguous.default,
+        aten.clone.default,
+        aten.detach.default,
+        aten.alias.default,
+        aten.lift_fresh.default,
+        aten.lift_fresh_copy.default,
+    )
+)
 
 
 def _writes(step: Step) -> list[str]:

@@ -18,6 +18,7 @@ __all__ = ["filled_in"]
 
 aten = torch.ops.aten
 Ids = dict[Value, Any]
+FAR = 1 << 62
 
 
 def filled_in(tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequence[Any]], here: int) -> list[Tape] | None:
@@ -110,12 +111,12 @@ def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
     fixed = _constant(steps)
     if fixed is not None:
         start, end, step = (*fixed[1:], *(None, None, 1)[len(fixed) - 1 :])
-        return fixed if range(size)[slice(start, end, step)] == range(size) else None
+        if range(size)[slice(start, end, step)] == range(size):
+            return fixed
     rest = steps[0].args[2:]
     whole = (0 if rest and rest[0] is not None else None, size, 1)
     # An end beyond every tensor is how PyTorch writes "to the end".
-    moving_end = len({step.args[3] for step in steps if len(step.args) > 3}) > 1
-    end = size if moving_end else (rest[1] if len(rest) > 1 else None)
+    end = size if len(rest) > 1 and rest[1] is not None and rest[1] < FAR else (rest[1] if len(rest) > 1 else None)
     return (axis, whole[0], end, *rest[2:]) if len(rest) > 1 else (axis, *([whole[0]] if rest else []))
 
 

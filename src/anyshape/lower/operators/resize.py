@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
+from anyshape.lower.operators.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 

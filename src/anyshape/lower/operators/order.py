@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import INT64, Value, one_number, op, scalar, size_of
+from anyshape.lower.operators.building import INT64, Value, one_number, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 

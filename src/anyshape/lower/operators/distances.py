@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import Value, op, scalar, size_of
+from anyshape.lower.operators.building import Value, op, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import Value, op
+from anyshape.lower.operators.building import Value, op
 
 __all__ = ["TRANSLATIONS"]
 

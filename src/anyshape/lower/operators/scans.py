@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import Value, op, rank_of, scalar, size_of
+from anyshape.lower.operators.building import Value, op, rank_of, scalar, size_of
 
 __all__ = ["TRANSLATIONS"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anyshape.lower.building import Value, one_number, op
+from anyshape.lower.operators.building import Value, one_number, op
 
 __all__ = ["TRANSLATIONS"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anyshape.lower.building import DOUBLE, FLOAT, INT64, Value, one_number, op, rank_of
+from anyshape.lower.operators.building import DOUBLE, FLOAT, INT64, Value, one_number, op, rank_of
 
 __all__ = ["TRANSLATIONS"]
 

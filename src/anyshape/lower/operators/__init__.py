@@ -1,0 +1,40 @@
+"""Our translations of operators that torch.onnx lacks, fixes to the traced sizes, or fails on when sizes vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anyshape.lower.operators import (
+    distances,
+    elementwise,
+    indexing,
+    order,
+    plain,
+    pooling,
+    resize,
+    routing,
+    scans,
+    size_tensors,
+    sorting,
+)
+from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
+from anyshape.recurrent import TRANSLATIONS as RECURRENT
+
+__all__ = ["COMPLEX", "TRANSLATIONS"]
+
+TRANSLATIONS: dict[Any, Callable[..., Any]] = {
+    **distances.TRANSLATIONS,
+    **elementwise.TRANSLATIONS,
+    **indexing.TRANSLATIONS,
+    **order.TRANSLATIONS,
+    **plain.TRANSLATIONS,
+    **pooling.TRANSLATIONS,
+    **resize.TRANSLATIONS,
+    **routing.TRANSLATIONS,
+    **scans.TRANSLATIONS,
+    **size_tensors.TRANSLATIONS,
+    **sorting.TRANSLATIONS,
+    **RECURRENT,
+}
+"""What we put before torch.onnx's own translations, for real tensors; `COMPLEX` is for complex ones."""
