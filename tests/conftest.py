@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.agree import Agreed, agree
-from anyshape.capture import RUNGS, Program, capture
+from anyshape.capture import Program, capture_symbolic
 from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
 from anyshape.lower import lower
+from anyshape.lower.operators import TRANSLATIONS
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 
@@ -166,7 +167,7 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
     def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
-            program = capture(first.case, first.agreed, RUNGS[0])
+            program = capture_symbolic(first.case, first.agreed, TRANSLATIONS)
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(

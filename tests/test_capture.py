@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyshape.capture import RUNGS, Program, capture
+from anyshape.capture import Program, capture_symbolic
+from anyshape.lower.operators import TRANSLATIONS
 from anyshape.errors import CaptureFault
 
 Found = Callable[..., Any]
@@ -15,9 +16,9 @@ Found = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def captured(found: Found) -> Callable[..., Program]:
-    def up_to_capture(model: nn.Module, *args: Any, rung: str = RUNGS[0], **declared: Any) -> Program:
+    def up_to_capture(model: nn.Module, *args: Any, **declared: Any) -> Program:
         first = found(model, *args, **declared)
-        return capture(first.case, first.agreed, rung)
+        return capture_symbolic(first.case, first.agreed, TRANSLATIONS)
 
     return up_to_capture
 
@@ -67,17 +68,15 @@ def test_outputs_are_expressions_of_the_dims(captured: Callable[..., Program]) -
             assert [size.evaluate(sizes) for size in shape if size is not None] == list(tensor.shape)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
 def test_a_branch_leaves_an_open_guard_with_its_line(
-    captured: Callable[..., Program], rung: str, line_in: Callable[[str, str], int]
+    captured: Callable[..., Program], line_in: Callable[[str, str], int]
 ) -> None:
-    program = captured(Branch(), (torch.randn(2, 6),), shapes={"x": "batch, n"}, rung=rung)
+    program = captured(Branch(), (torch.randn(2, 6),), shapes={"x": "batch, n"})
     (guard,) = [item for item in program.open_guards if item.names == {"n"}]
     sides = {n: guard.holds({"batch": 3, "n": n}) for n in (1, 8, 9, 40)}
     assert sides[1] == sides[8] != sides[9] == sides[40]
-    if rung == "symbolic":
-        assert guard.where is not None and guard.where.file.endswith("test_capture.py")
-        assert guard.where.line == line_in(__file__, "# the branch")
+    assert guard.where is not None and guard.where.file.endswith("test_capture.py")
+    assert guard.where.line == line_in(__file__, "# the branch")
 
 
 def test_a_declared_range_on_one_side_proves_the_guard(captured: Callable[..., Program]) -> None:
@@ -96,19 +95,15 @@ def test_a_guard_between_two_dims_holds_off_the_diagonal_only(captured: Callable
     assert "m" in str(guard) and "n" in str(guard)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
 def test_a_value_that_decides_fails_the_trace_with_its_line(
-    captured: Callable[..., Program], rung: str, line_in: Callable[[str, str], int]
+    captured: Callable[..., Program], line_in: Callable[[str, str], int]
 ) -> None:
     with pytest.raises(
         CaptureFault, match=r"torch\.export can't trace the model with batch, x_1 dynamic"
     ) as info:
-        captured(Looks(), (torch.rand(2, 6),), rung=rung)
+        captured(Looks(), (torch.rand(2, 6),))
     assert "Rewrite that line" in info.value.hint
-    if rung == "symbolic":
-        assert info.value.where is not None and info.value.where.line == line_in(
-            __file__, "# a value decides"
-        )
+    assert info.value.where is not None and info.value.where.line == line_in(__file__, "# a value decides")
 
 
 def test_a_loop_over_a_size_fixes_it_and_the_line_is_said(

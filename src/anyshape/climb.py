@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from anyshape.agree import Agreed
 from anyshape.blame import fault_of
-from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
+from anyshape.capture import Guard, NoTape, Program, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract, Tensor
 from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
@@ -63,28 +63,31 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
     reference = Reference(case, agreed)
     attempts: list[_Attempt] = []
     faults: list[Fault] = []
+    climber = _Climber(case, reference, settings, progress)
     for rung in (_symbolic, _by_traces):
         try:
-            for attempt in rung(_Climber(case, reference, settings, progress), attempts):
+            for attempt in rung(climber, attempts):
                 attempts.append(attempt)
                 verdict = attempt.judge()
                 if verdict.right:
                     return attempt.made(verdict)
         except Fault as fault:
             faults.append(fault)
+            climber.guards = fault.guards if isinstance(fault, NoTape) else ()
     if not attempts:
         raise faults[-1]  # of the rung that can do most
     return _narrowed(attempts[0])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Climber:
-    """What every rung needs to make attempts."""
+    """What every rung needs to make attempts, and the guards of a symbolic trace that came to nothing else."""
 
     case: Case
     reference: Reference
     settings: Settings
     progress: Progress
+    guards: tuple[Guard, ...] = ()
 
     @property
     def own(self) -> Collection[Any]:
@@ -116,7 +119,7 @@ def _by_traces(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Att
     """Traces at concrete sizes, and at those where an earlier attempt was wrong: each has to explain more."""
     agreed = climber.reference.agreed
     traces = Traces(climber.case, agreed, climber.own)
-    guards = attempts[0].program.guards if attempts else ()
+    guards = attempts[0].program.guards if attempts else climber.guards
     further: list[Mapping[str, int]] = []
     for _ in range(MOST_REFINEMENTS):
         wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []

@@ -18,7 +18,7 @@ import torch
 from anyshape.agree import Agreed, agree
 from anyshape.artifact import contract_of, read_model
 from anyshape.blame import shrunk_failure
-from anyshape.capture import Guard, capture
+from anyshape.capture import Guard, NoTape, capture_symbolic
 from anyshape.contract import Contract, Dim
 from anyshape.declare import FOUND, Declaration, Size, declare
 from anyshape.dims import Expr, Mismatch, Range, Relation, bind, parse_expr, parse_range
@@ -31,6 +31,7 @@ from anyshape.errors import (
     SourceLine,
     VerifyFault,
 )
+from anyshape.lower.operators import TRANSLATIONS
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.read import Case, Input, evaluation_mode, read
@@ -414,7 +415,9 @@ def _held_to_contract(held: _Held, contract: Contract | None, demanded: frozense
 def _guards(case: Case, agreed: Agreed) -> tuple[tuple[Guard, ...], Fault | None]:
     """The conditions on sizes in the model, read off a symbolic trace; the trace's fault where it fails."""
     try:
-        return capture(case, agreed, "symbolic").guards, None
+        return capture_symbolic(case, agreed, TRANSLATIONS).guards, None
+    except NoTape as fault:
+        return fault.guards, None
     except Fault as fault:
         return (), fault
     except Exception:

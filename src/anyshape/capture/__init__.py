@@ -10,6 +10,6 @@ from __future__ import annotations
 from anyshape.capture.differential import Traces
 from anyshape.capture.program import Guard, Program, Split
 from anyshape.capture.regions import capture_regions
-from anyshape.capture.symbolic import capture_symbolic
+from anyshape.capture.symbolic import NoTape, capture_symbolic
 
-__all__ = ["Guard", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]
+__all__ = ["Guard", "NoTape", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]

@@ -25,7 +25,7 @@ from anyshape.source import first_line, line_of_exception
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
-__all__ = ["Flat", "capture_symbolic"]
+__all__ = ["Flat", "NoTape", "capture_symbolic"]
 
 
 PATIENCE = 15.0  # seconds of processor time: traces at concrete sizes take less
@@ -43,21 +43,38 @@ class Flat(torch.nn.Module):
         return tuple(tensor for _, tensor in flatten(self.case.call(tensors))[0])
 
 
+class NoTape(CaptureFault):
+    """The trace went through and its guards are known, but its graph has something that a tape has no words for."""
+
+    def __init__(self, fault: CaptureFault, guards: tuple[Guard, ...]) -> None:
+        super().__init__(fault.what, where=fault.where, hint=fault.hint)
+        self.guards = guards
+
+
 def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
     # Weights without values leave no other way: other rungs run the model.
     with torch_bridge.patience(None if case.on_meta else PATIENCE):
-        return _captured(case, agreed, own)
+        exported = _trace(case, agreed)
+        sizes = _traced_sizes(exported)
+        _check_nothing_is_fixed(agreed.contract, sizes, torch_bridge.trace_guards(exported))
+        meaning, equations = _meanings(agreed.contract, sizes)
+        try:
+            tape = exported_tape(exported, meaning, own)
+        except CaptureFault as fault:
+            raise NoTape(fault, _guards(exported, meaning, equations, agreed.contract)) from fault
+        # Taking operators apart may have added guards.
+        guards = _guards(exported, meaning, equations, agreed.contract)
+    return Program(tape, "symbolic", tuple(_output_shapes(exported, meaning)), guards)
 
 
-def _captured(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
-    exported = _trace(case, agreed)
-    contract = agreed.contract
-    sizes = _traced_sizes(exported)
-    _check_nothing_is_fixed(contract, sizes, torch_bridge.trace_guards(exported))
-    meaning, equations = _meanings(contract, sizes)
-    tape = exported_tape(exported, meaning, own)
-    raw = torch_bridge.trace_guards(exported)  # taking operators apart may have added some
+def _guards(
+    exported: torch.export.ExportedProgram,
+    meaning: Mapping[Any, Expr],
+    equations: Sequence[tuple[Any, Expr]],
+    contract: Contract,
+) -> tuple[Guard, ...]:
+    raw = torch_bridge.trace_guards(exported)
     guards = [_merged(condition, meaning, raw, contract) for condition in equations]
     guards += [
         guard(item.condition, meaning, item.where, contract)
@@ -65,7 +82,7 @@ def _captured(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
         if item.condition.free_symbols and item.condition.free_symbols <= meaning.keys()
     ]
     unique = {(str(item), item.where): item for item in guards}
-    return Program(tape, "symbolic", tuple(_output_shapes(exported, meaning)), tuple(unique.values()))
+    return tuple(unique.values())
 
 
 def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
@@ -86,7 +103,7 @@ def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),
-            contextlib.nullcontext() if strict else sizes_kept(),  # a strict trace goes through modes as well
+            sizes_kept(),
             torch.no_grad(),
         ):
             return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=False)
