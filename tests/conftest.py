@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.agree import Agreed, agree
-from anyshape.capture import Program, capture_symbolic
+from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
+from anyshape.errors import CaptureFault
 from anyshape.lower import lower
-from anyshape.lower.operators import TRANSLATIONS
+from anyshape.lower.operators import COMPLEX, TRANSLATIONS
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 
@@ -162,12 +163,16 @@ class Lowered:
 
 @pytest.fixture(scope="session")
 def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
-    """``lowered(model, args, **declared)``: the stations up to lower, on the first rung."""
+    """``lowered(model, args, **declared)``: the stations up to lower, on the first rung that goes."""
 
     def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
-            program = capture_symbolic(first.case, first.agreed, TRANSLATIONS)
+            own = {*TRANSLATIONS, *(("complex", operator) for operator in COMPLEX)}
+            try:
+                program = capture_symbolic(first.case, first.agreed, own)
+            except CaptureFault:
+                program = capture_regions(Traces(first.case, first.agreed, own))
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(

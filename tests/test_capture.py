@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from anyshape.capture import Program, capture_symbolic
-from anyshape.lower.operators import TRANSLATIONS
 from anyshape.errors import CaptureFault
+from anyshape.lower.operators import TRANSLATIONS
 
 Found = Callable[..., Any]
 

@@ -6,6 +6,7 @@ that the user did not declare are left out: the contract says so, and the file i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,7 +106,7 @@ def _symbolic(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Atte
     case, agreed = climber.case, climber.reference.agreed
     traced = [agreed.generic]
     while True:
-        latest = climber.attempt(agreed, lambda: capture_symbolic(case, agreed, climber.own))  # noqa: B023
+        latest = climber.attempt(agreed, functools.partial(capture_symbolic, case, agreed, climber.own))
         yield latest
         verdict = latest.judge()
         other = elsewhere(latest.program, verdict, latest.reference) if len(traced) < MOST_TRACES else None
@@ -124,13 +125,19 @@ def _by_traces(climber: _Climber, attempts: Sequence[_Attempt]) -> Iterator[_Att
     for _ in range(MOST_REFINEMENTS):
         wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []
         further += [sizes for sizes in _telling(wrong, agreed) if sizes not in further]
-        yield climber.attempt(agreed, lambda: replace(capture_regions(traces, further), guards=guards))
+        yield climber.attempt(agreed, functools.partial(_captured, traces, tuple(further), guards))
+
+
+def _captured(traces: Traces, further: Sequence[Mapping[str, int]], guards: tuple[Guard, ...]) -> Program:
+    return replace(capture_regions(traces, further), guards=guards)
 
 
 def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapping[str, int]]:
     """A few of the sizes at which an attempt was wrong: those that differ from the generic sizes in the fewest dims."""
     generic = agreed.generic
-    ranked = sorted(failures, key=lambda sizes: (sum(sizes[n] != generic[n] for n in generic), sum(sizes.values())))
+    ranked = sorted(
+        failures, key=lambda sizes: (sum(sizes[n] != generic[n] for n in generic), sum(sizes.values()))
+    )
     return [sizes for sizes in ranked if min(sizes.values()) > 0][:MOST_COUNTEREXAMPLES]
 
 
@@ -205,9 +212,7 @@ class _Attempt:
         return Made(self.program, self.model, verdict, contract)
 
 
-def _model(
-    case: Case, agreed: Agreed, program: Program, settings: Settings, progress: Progress
-) -> ir.Model:
+def _model(case: Case, agreed: Agreed, program: Program, settings: Settings, progress: Progress) -> ir.Model:
     contract = _with_outputs(agreed.contract, case, program, settings)
     with progress.station("lower"):
         model = lower(program, contract, opset=settings.opset, translations=settings.translations)

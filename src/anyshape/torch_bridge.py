@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.onnx._internal._lazy_import import onnxscript_apis
+from torch.onnx._internal._lazy_import import onnxscript_apis  # type: ignore[attr-defined]
 from torch.onnx._internal.exporter import (
     _building,
     _constants,
@@ -174,9 +174,12 @@ def patience(seconds: float | None) -> Iterator[None]:
             raise OutOfPatience(f"gave up after {seconds:g} s of algebra on sizes")
         return original(self, *args, **kwargs)
 
-    for attribute in ("cache_clear", "cache_info"):  # the original remembers its answers, and is told to forget
+    for attribute in (
+        "cache_clear",
+        "cache_info",
+    ):  # the original remembers its answers, and is told to forget
         setattr(limited, attribute, getattr(original, attribute, lambda: None))
-    ShapeEnv._maybe_evaluate_static = limited  # type: ignore[method-assign]
+    ShapeEnv._maybe_evaluate_static = limited  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -197,7 +200,7 @@ class _LinedLocation(str):
 Note = Callable[[Any, Any, Any], Callable[[Any], None]]
 
 
-class _Recorder(SchemaCheckMode):
+class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
     """Sees every operator before PyTorch takes composite ones apart.
 
     Only modes of PyTorch's own classes are let in there; this one has room for a single guest. make_fx would do the
@@ -206,7 +209,7 @@ class _Recorder(SchemaCheckMode):
 
     def __init__(self, note: Note) -> None:
         super().__init__()
-        self._dispatch_key = torch._C.DispatchKey.PreDispatch  # type: ignore[attr-defined]
+        self._dispatch_key = torch._C.DispatchKey.PreDispatch
         self.note = note
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -283,7 +286,7 @@ def onnx_opset() -> Any:
 
 def onnx_recorder() -> Any:
     """An evaluator that keeps the ONNX nodes which translations make."""
-    return _building.OpRecorder(onnx_opset(), {})
+    return _building.OpRecorder(onnx_opset(), {})  # type: ignore[abstract]
 
 
 @contextlib.contextmanager
@@ -343,7 +346,7 @@ def finished_model(graph: ir.Graph, recorder: Any) -> ir.Model:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    table: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())
+    table: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
     return {**torch._decomp.decomposition_table, **table}
 
 

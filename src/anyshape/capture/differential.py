@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from anyshape import torch_bridge
 from anyshape.agree import Agreed
 from anyshape.capture.program import Program
 from anyshape.contract import Contract
@@ -15,7 +14,17 @@ from anyshape.dims import Expr, Space, generic
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
-from anyshape.tape import Apart, Explainer, Tape, Unexplained, expanded, explained, functional, record, rolled_up
+from anyshape.tape import (
+    Apart,
+    Explainer,
+    Tape,
+    Unexplained,
+    expanded,
+    explained,
+    functional,
+    record,
+    rolled_up,
+)
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
@@ -43,7 +52,10 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
     return _explained(traces, rows)
 
 
-WIDENINGS = ((2, 3, 5, 8), (11, 16, 24, 40))  # steps from the base, where the first rows do not determine a number
+WIDENINGS = (
+    (2, 3, 5, 8),
+    (11, 16, 24, 40),
+)  # steps from the base, where the first rows do not determine a number
 
 
 def _wider(
@@ -123,7 +135,10 @@ def _rows(agreed: Agreed) -> Iterator[dict[str, int]]:
 
 
 ALONE: tuple[Callable[[int], int], ...] = (lambda size: size + 1, lambda size: size * 5 // 3 + 3)
-TOGETHER: tuple[Callable[[int], int], ...] = (lambda size: size * 4 // 3 + 2, lambda size: max(2, size * 3 // 4 - 1))
+TOGETHER: tuple[Callable[[int], int], ...] = (
+    lambda size: size * 4 // 3 + 2,
+    lambda size: max(2, size * 3 // 4 - 1),
+)
 NEAR = 12  # how far to look for a legal size
 
 
@@ -197,7 +212,11 @@ class Parted(CaptureFault):
             + ("with other values" if same else f"than at {_text(base)}"),
             where=where,
             hint="A branch or a loop there depends on "
-            + ("values, which have no place in a graph." if same else "a size, in a way that could not be followed."),
+            + (
+                "values, which have no place in a graph."
+                if same
+                else "a size, in a way that could not be followed."
+            ),
         )
         self.base, self.other = base, other
 

@@ -64,7 +64,9 @@ class _Sizes:
         try:
             made = to_expr(expression, self.meaning)
         except Untranslatable as error:
-            raise CaptureFault(f"the trace has a size that no expression of the dims says: {error}") from error
+            raise CaptureFault(
+                f"the trace has a size that no expression of the dims says: {error}"
+            ) from error
         self.symbolic.setdefault(made, value)
         return made if made.constant is None else made.constant
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from anyshape.agree import Agreed
 from anyshape.capture.differential import Parted, Traces, capture_differential, parting
 from anyshape.capture.program import Program, Split
 from anyshape.dims import Expr, Relation, Space, generic
@@ -136,7 +135,9 @@ def _deciding(base: Sizes, other: Sizes, alike: object) -> str | None:
 def _remainder(name: str, here: Sizes, near: int, alike: object) -> Relation | None:
     """A difference that comes and goes as the dim grows by one: ``seq % 2 == 0``."""
     assert callable(alike)
-    seen = {size: alike({**here, name: size}) for size in range(max(2, near), max(2, near) + 2 * LARGEST_DIVISOR)}
+    seen = {
+        size: alike({**here, name: size}) for size in range(max(2, near), max(2, near) + 2 * LARGEST_DIVISOR)
+    }
     known = {size: verdict for size, verdict in seen.items() if verdict is not None}
     flips = sum(known[a] != known[b] for a, b in zip(list(known), list(known)[1:], strict=False))
     if flips < 3:

@@ -48,9 +48,7 @@ def fit(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr] = ()
     """
     if not rows:
         return None
-    return (
-        _plain(rows, values, atoms) or _clamped(rows, values, atoms) or _stepped(rows, values, atoms)
-    )
+    return _plain(rows, values, atoms) or _clamped(rows, values, atoms) or _stepped(rows, values, atoms)
 
 
 def _plain(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:

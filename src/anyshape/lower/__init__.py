@@ -1,24 +1,19 @@
-"""lower: a captured `Program` becomes an ONNX model through torch.onnx, with our translations where its own fail."""
+"""lower: a captured `Program` becomes an ONNX model with the contract's names on its inputs and outputs."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from anyshape import torch_bridge
-from anyshape.capture.program import Program, Split
+from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
-from anyshape.errors import LowerFault, SourceLine
-from anyshape.lower.translate import translate
 from anyshape.lower.operators import TRANSLATIONS
-from anyshape.source import first_line, innermost_line
-from anyshape.tape import Tape
+from anyshape.lower.translate import translate
 
 __all__ = ["lower", "name_outputs"]
 

@@ -16,8 +16,20 @@ __all__ = ["promoted"]
 
 aten = torch.ops.aten
 # These take their arguments in the type of their result, though they are not element by element.
-AS_RESULT = {aten.cat, aten.stack, aten.concat, aten.hstack, aten.vstack, aten.sum, aten.prod, aten.cumsum, aten.cumprod,
-             aten.mean, aten.where, aten.copy}
+AS_RESULT = {
+    aten.cat,
+    aten.stack,
+    aten.concat,
+    aten.hstack,
+    aten.vstack,
+    aten.sum,
+    aten.prod,
+    aten.cumsum,
+    aten.cumprod,
+    aten.mean,
+    aten.where,
+    aten.copy,
+}
 # Their first argument is a mask, or has the type of the result already.
 SELECTS = {aten.where: 1, aten.masked_fill: 2}
 
@@ -26,7 +38,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
     """The step's arguments in ONNX, cast to the type in which PyTorch computes."""
     wanted = _computed_in(step)
     packet = getattr(step.target, "overloadpacket", None)
-    first = SELECTS.get(packet, 0)
+    first = SELECTS.get(packet, 0) if packet is not None else 0
 
     def cast(leaf: Any) -> Any:
         made = convert(leaf)
@@ -61,7 +73,7 @@ def _computed_in(step: Step) -> torch.dtype | None:
     result = step.outputs[0].dtype
     if packet in AS_RESULT:
         return result
-    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.pointwise not in target.tags:
+    if torch.Tag.pointwise not in getattr(target, "tags", ()):
         return None
     if result != torch.bool:
         return result
@@ -70,10 +82,10 @@ def _computed_in(step: Step) -> torch.dtype | None:
 
 def _common(step: Step) -> torch.dtype | None:
     """The type in which a comparison is made."""
-    arguments = [
+    arguments: list[Any] = [
         torch.empty([1] * min(len(leaf.shape), 1), dtype=leaf.dtype) if isinstance(leaf, Value) else leaf
         for leaf in step.args
-        if isinstance(leaf, (Value, int, float)) or isinstance(leaf, bool)
+        if isinstance(leaf, (Value, int, float))
     ]
     if len(arguments) != 2:
         return None

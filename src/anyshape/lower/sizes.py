@@ -31,9 +31,9 @@ def axis_sources(contract: Contract, inputs: Sequence[ir.Value]) -> dict[str, So
             if size is None or len(size.names) != 1:
                 continue
             (name,) = size.names
-            if name not in found or (size.name is not None and found[name][2].name is None):
-                if _reading(size, name) is not None:
-                    found[name] = (value, axis, size)
+            better = name not in found or (size.name is not None and found[name][2].name is None)
+            if better and _reading(size, name) is not None:
+                found[name] = (value, axis, size)
     return found
 
 

@@ -87,7 +87,9 @@ class _Scope:
         for value, tensor in body.constants.items():
             key = body.names.get(value, id(tensor))
             if key not in self.weights:
-                self.weights[key] = _weight(value, tensor, body.names.get(value, f"constant_{len(self.weights)}"))
+                self.weights[key] = _weight(
+                    value, tensor, body.names.get(value, f"constant_{len(self.weights)}")
+                )
             self.values[value] = self.weights[key]
         self.run(body.steps)
         return [self.values[value] for value in body.outputs]
@@ -135,7 +137,7 @@ class _Scope:
             raise LowerFault(
                 f"ONNX has no translation for the operator {_name(step.target)}",
                 where=step.where,
-                hint="Give one with custom_translation_table={torch.ops....: function}, or rewrite the line without it.",
+                hint="Give one with custom_translation_table={torch.ops....: function}, or write the line without it.",
             )
         return function
 
@@ -192,7 +194,9 @@ class _Scope:
             made = self._add("LessOrEqual", [inner.size(side) for side in entry], {})
         else:
             made = inner.real(entry) if isinstance(entry, Real) else inner.size(entry)
-        full = self._add("Concat", [self._add("Reshape", [s, inner.constants([1])], {}) for s in sizes], {"axis": 0})
+        full = self._add(
+            "Concat", [self._add("Reshape", [s, inner.constants([1])], {}) for s in sizes], {"axis": 0}
+        )
         cast = self._add("Cast", [made], {"to": torch_bridge.onnx_dtype(dtype)})
         return self._add("Expand", [cast, full], {})
 
@@ -200,7 +204,8 @@ class _Scope:
         """Note what the step's outputs are; ONNX sequences are taken apart."""
         if isinstance(result, ir.Value) and torch_bridge.returns_a_list(step.target):
             result = [
-                self._add("SequenceAt", [result, self.sizes.constant(k)], {}) for k in range(len(step.outputs))
+                self._add("SequenceAt", [result, self.sizes.constant(k)], {})
+                for k in range(len(step.outputs))
             ]
         made = result if isinstance(result, Sequence) else [result]
         for value, output in zip(step.outputs, made, strict=False):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anyshape.tape.expand import expanded
-from anyshape.tape.explain import Apart, Explainer, Unexplained, explained
+from anyshape.tape.explain import Apart, explained
+from anyshape.tape.explainer import Explainer, Unexplained
 from anyshape.tape.functional import functional
 from anyshape.tape.record import record, tape_of
 from anyshape.tape.roll import rolled_up

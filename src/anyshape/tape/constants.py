@@ -5,17 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from anyshape.dims import Expr
 from anyshape.dims.fit import fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
+from anyshape.tape.explainer import Explainer
 from anyshape.tape.steps import Step, Value
-
-if TYPE_CHECKING:
-    from anyshape.tape.explain import Explainer
 
 __all__ = ["explained_constant", "index_tensor", "sizes_tensor"]
 

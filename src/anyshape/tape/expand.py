@@ -25,7 +25,8 @@ Parts = Callable[[Step, Callable[..., Any], Sequence[Value]], Tape | None]
 def expanded(tape: Tape, own: Collection[Any], parts: Parts | None = None) -> Tape:
     """The tape with each operator that neither ``own`` nor torch.onnx translates taken apart, where it can be.
 
-    ``own`` has operators, and ``("complex", operator)`` where complex tensors are meant. ``parts`` traces a decomposition; by default at the sizes that the tape has, which are numbers.
+    ``own`` has operators, and ``("complex", operator)`` where complex tensors are meant. ``parts`` traces a
+    decomposition; by default at the sizes that the tape has, which are numbers.
     """
     made = replace(tape, steps=[], constants=dict(tape.constants))
     renamed: dict[Value, Value] = {}
@@ -35,7 +36,12 @@ def expanded(tape: Tape, own: Collection[Any], parts: Parts | None = None) -> Ta
 
 
 def _expand_into(
-    made: Tape, steps: list[Step], own: Collection[Any], renamed: dict[Value, Value], parts_of: Parts, deepest: int
+    made: Tape,
+    steps: list[Step],
+    own: Collection[Any],
+    renamed: dict[Value, Value],
+    parts_of: Parts,
+    deepest: int,
 ) -> None:
     for item in steps:
         step = item.mapped(lambda leaf: renamed.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
@@ -93,7 +99,9 @@ def _traced_parts(step: Step, function: Callable[..., Any], values: Sequence[Val
     try:
         return functional(tape_of(torch_bridge.traced_without_data(call, values), {}))
     except Exception:
-        return None  # it reads values, or the decomposition is not for these arguments: the operator stays whole
+        return (
+            None  # it reads values, or the decomposition is not for these arguments: the operator stays whole
+        )
 
 
 def _copied(tape: Tape) -> Tape:
@@ -102,7 +110,7 @@ def _copied(tape: Tape) -> Tape:
     steps = []
     for step in tape.steps:
         new.update((value, replace(value)) for value in step.outputs if value is not None)
-        outputs = tuple(new.get(value) for value in step.outputs)
+        outputs: Any = tuple(new.get(value) for value in step.outputs)
         mapped = step.mapped(lambda leaf: new.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
         steps.append(replace(mapped, outputs=outputs))
     return Tape(

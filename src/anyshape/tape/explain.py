@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from anyshape.dims import Expr
-from anyshape.dims.fit import fit, fit_real
-from anyshape.errors import CaptureFault, SourceLine
+from anyshape.errors import SourceLine
 from anyshape.tape.constants import explained_constant
+from anyshape.tape.explainer import Explainer
 from anyshape.tape.formulas import shared_formulas
 from anyshape.tape.steps import LoopBody, Step, Tape, Value, leaves
 
-__all__ = ["Apart", "Explainer", "Unexplained", "explained", "lined_up", "numbered"]
+__all__ = ["Apart", "explained", "lined_up", "numbered"]
 
 Sizes = Mapping[str, int]
-
-
-class Unexplained(CaptureFault):
-    """A number that moves, and no expression for it: its value at each row."""
-
-    def __init__(self, column: tuple[Any, ...], what: str, where: SourceLine | None, hint: str) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.column = column
 
 
 class Apart(Exception):
@@ -99,74 +91,13 @@ def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
 
 
-@dataclass(slots=True)
-class Explainer:
-    """Explains columns of numbers, one number for each row of sizes; each distinct column once."""
-
-    rows: list[dict[str, int]]
-    names: tuple[str, ...]
-    memo: dict[tuple[int, ...], Expr | None] = field(default_factory=dict)
-    data: int = 0
-    depth: int = 0  # of the loops around
-    formulas: Mapping[int, Expr] = field(default_factory=dict)  # of the step at hand, over its own input's sizes
-    prefix: str = "_data"
-
-    def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
-        """The number, or the expression of it; None if it is none of the sizes."""
-        if all(item == column[0] for item in column):
-            return column[0]
-        key = tuple(column)
-        if self.memo.get(key) is None:
-            names = {*self.names, *(name for atom in atoms for name in atom.names)}
-            rows = [{name: row[name] for name in row if name in names} for row in self.rows]
-            self.memo[key] = fit(rows, column, atoms)
-        return self.memo[key]
-
-    def axis(self, column: Sequence[int], atoms: Sequence[Expr]) -> int | Expr:
-        """The size of an axis of a result; one that depends on values gets a name of its own."""
-        found = self.size(column, atoms)
-        if found is None:
-            found = Expr.of(f"{self.prefix}{self.data}")
-            self.data += 1
-            self.memo[tuple(column)] = found
-            for row, value in zip(self.rows, column, strict=True):
-                row[str(found)] = value
-        return found
-
-    def leaf(self, column: Sequence[Any], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
-        """An argument: as it is where it did not move, else its expression."""
-        first = column[0]
-        if all(type(item) is type(first) and (item == first or item != item) for item in column):
-            return first
-        made: Any = None
-        if all(isinstance(item, int) for item in column):
-            made = self.size(column, atoms)
-        elif all(isinstance(item, float) for item in column):
-            made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
-        if made is None:
-            raise Unexplained(
-                tuple(column),
-                f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
-                f"{_examples(self.rows, column, self.names)}",
-                where=where,
-                hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
-            )
-        return made
-
-
-def _examples(rows: Sequence[Sizes], column: Sequence[Any], names: Sequence[str]) -> str:
-    shown: dict[str, Any] = {}
-    for row, value in zip(rows, column, strict=True):
-        shown.setdefault(", ".join(f"{name} = {row[name]}" for name in names), value)
-    return "; ".join(f"{value} at {sizes}" for sizes, value in list(shown.items())[:3])
-
-
 def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
     """One tape over expressions; ``shapes`` are those of the inputs. `Apart` where the tapes do not line up."""
     steps = lined_up(tapes)
     first = tapes[0]
     new: dict[Value, Value] = {
-        value: replace(value, shape=shape, strides=None) for value, shape in zip(first.inputs, shapes, strict=True)
+        value: replace(value, shape=shape, strides=None)
+        for value, shape in zip(first.inputs, shapes, strict=True)
     }
     made = Tape([new[value] for value in first.inputs], {}, [], [])
     constants = _constants(tapes, steps)
@@ -213,7 +144,9 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
             return next(rest)
         formula = formulas.get(next(place))
         if formula is not None:
-            made = formula.substitute({f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)})
+            made = formula.substitute(
+                {f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)}
+            )
             return made if made.constant is None else made.constant
         return explainer.leaf(trees, atoms, first.where)
 
@@ -245,11 +178,15 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
     index = f"_t{explainer.depth}"
     rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
     rows = [{**explainer.rows[k], index: i} for k, i in rounds]
-    inner = Explainer(rows, (*explainer.names, index), depth=explainer.depth + 1, prefix=f"{explainer.prefix}{index}")
+    inner = Explainer(
+        rows, (*explainer.names, index), depth=explainer.depth + 1, prefix=f"{explainer.prefix}{index}"
+    )
     carried = [
         _explained_value(
             [
-                column[k].body.blocks[i - 1][source.step].outputs[source.output] if i else column[k].args[1][number]
+                column[k].body.blocks[i - 1][source.step].outputs[source.output]
+                if i
+                else column[k].args[1][number]
                 for k, i in rounds
             ],
             (),
@@ -276,7 +213,8 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
     )
     atoms = [size for value in before for size in value.shape if isinstance(size, Expr)]
     outputs = tuple(
-        _explained_value(values, atoms, explainer) for values in zip(*(step.outputs for step in column), strict=True)
+        _explained_value(values, atoms, explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
 

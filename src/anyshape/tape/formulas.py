@@ -23,7 +23,12 @@ def shared_formulas(steps: Sequence[Sequence[Step]]) -> dict[Step, dict[int, Exp
     groups: dict[Any, list[Sequence[Step]]] = defaultdict(list)
     for column in steps:
         first = column[0]
-        if first.body is None and first.where is not None and first.inputs and 0 < len(first.inputs[0].shape) <= MOST_AXES:
+        if (
+            first.body is None
+            and first.where is not None
+            and first.inputs
+            and 0 < len(first.inputs[0].shape) <= MOST_AXES
+        ):
             key = (first.target, first.where.file, first.where.line, len(first.inputs[0].shape), _form(first))
             groups[key].append(column)
     found: dict[Step, dict[int, Expr]] = {}
@@ -42,7 +47,9 @@ def _form(step: Step) -> str:
 def _formulas(columns: Sequence[Sequence[Step]]) -> dict[int, Expr]:
     runs = [step for column in columns for step in column]
     rows = [{f"_x{axis}": size for axis, size in enumerate(step.inputs[0].shape)} for step in runs]
-    numbers = [[leaf for leaf in leaves((step.args, step.kwargs)) if not isinstance(leaf, Value)] for step in runs]
+    numbers = [
+        [leaf for leaf in leaves((step.args, step.kwargs)) if not isinstance(leaf, Value)] for step in runs
+    ]
     made: dict[int, Expr] = {}
     for place, values in enumerate(zip(*numbers, strict=True)):
         if all(type(value) is int for value in values) and len(set(values)) > 1:

@@ -57,7 +57,9 @@ def _writes(step: Step) -> list[str]:
     schema = getattr(step.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
-    return [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
+    return [
+        item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write
+    ]
 
 
 @dataclass(slots=True)
@@ -72,7 +74,9 @@ class _Version:
 class _State:
     tape: Tape
     steps: list[Step] = field(default_factory=list)
-    views: dict[Value, tuple[Value, Step, int]] = field(default_factory=dict)  # view: base, by which step, output
+    views: dict[Value, tuple[Value, Step, int]] = field(
+        default_factory=dict
+    )  # view: base, by which step, output
     versions: dict[Value, _Version] = field(default_factory=dict)
     written: dict[Value, int] = field(default_factory=dict)  # how often a base was written to
     unsure: set[Value] = field(default_factory=set)  # tensors that may be, or have, a view
@@ -147,7 +151,9 @@ class _State:
             chain.append((base, step, number, self.now(base)))
             root = base
         if root in self.unsure:
-            raise CaptureFault("the model writes to a tensor that may share its memory with another", where=where)
+            raise CaptureFault(
+                "the model writes to a tensor that may share its memory with another", where=where
+            )
         writes = self.written[root] = self.written.get(root, 0) + 1
         self.versions[value] = _Version(new, writes)
         for base, step, number, before in chain:
@@ -289,7 +295,8 @@ _PUT_BACK: dict[Any, Callable[[Step, int, Value, Value], Put]] = {
         _reshaped,
     ),
     **dict.fromkeys(
-        (aten.alias, aten.detach, aten.detach_, aten.contiguous, aten.to, aten.type_as, aten.lift_fresh), _identity
+        (aten.alias, aten.detach, aten.detach_, aten.contiguous, aten.to, aten.type_as, aten.lift_fresh),
+        _identity,
     ),
     aten.slice: _slice,
     aten.select: _select,

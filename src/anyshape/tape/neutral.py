@@ -21,7 +21,9 @@ Ids = dict[Value, Any]
 FAR = 1 << 62
 
 
-def filled_in(tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequence[Any]], here: int) -> list[Tape] | None:
+def filled_in(
+    tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequence[Any]], here: int
+) -> list[Tape] | None:
     """The tapes with a step put in at ``here`` where it is missing; None if it is not that what they differ in."""
     for model, tape in enumerate(tapes):
         if here >= len(tape.steps) or tape.steps[here].target not in NEUTRAL:
@@ -45,12 +47,22 @@ def filled_in(tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequenc
 
 
 def _filled(
-    tape: Tape, ids: Ids, model: Tape, model_ids: Ids, model_signs: Sequence[Any], here: int, steps: Sequence[Step]
+    tape: Tape,
+    ids: Ids,
+    model: Tape,
+    model_ids: Ids,
+    model_signs: Sequence[Any],
+    here: int,
+    steps: Sequence[Step],
 ) -> Tape | None:
     pattern = model.steps[here]
     name = model_ids.get(pattern.args[0])
     given = next((value for value, other in ids.items() if other == name), None)
-    if given is None or given.dtype != pattern.outputs[0].dtype or len(given.shape) != len(pattern.outputs[0].shape):
+    if (
+        given is None
+        or given.dtype != pattern.outputs[0].dtype
+        or len(given.shape) != len(pattern.outputs[0].shape)
+    ):
         return None
     args = NEUTRAL[pattern.target](given, steps)
     if args is None:
@@ -75,7 +87,10 @@ def _following(
     at = place
     for step in steps:
         # The tapes may part again: look a little further for the step's twin.
-        twin = next((k for k in range(at, min(at + 8, len(model.steps))) if model.steps[k].target is step.target), None)
+        twin = next(
+            (k for k in range(at, min(at + 8, len(model.steps))) if model.steps[k].target is step.target),
+            None,
+        )
         if twin is None:
             made.append(step)
             continue
@@ -110,13 +125,17 @@ def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
     size = given.shape[axis]
     fixed = _constant(steps)
     if fixed is not None:
-        start, end, step = (*fixed[1:], *(None, None, 1)[len(fixed) - 1 :])
+        start, end, step = ([*fixed[1:]] + [None] * 3)[:3]
         if range(size)[slice(start, end, step)] == range(size):
             return fixed
     rest = steps[0].args[2:]
     whole = (0 if rest and rest[0] is not None else None, size, 1)
     # An end beyond every tensor is how PyTorch writes "to the end".
-    end = size if len(rest) > 1 and rest[1] is not None and rest[1] < FAR else (rest[1] if len(rest) > 1 else None)
+    end = (
+        size
+        if len(rest) > 1 and rest[1] is not None and rest[1] < FAR
+        else (rest[1] if len(rest) > 1 else None)
+    )
     return (axis, whole[0], end, *rest[2:]) if len(rest) > 1 else (axis, *([whole[0]] if rest else []))
 
 

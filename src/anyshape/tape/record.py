@@ -70,7 +70,7 @@ class _Recording:
 
     def value(self, tensor: torch.Tensor) -> Value:
         """The value that a tensor is; one that no operator made is a constant."""
-        found: Value | None = self.known.get(tensor)
+        found: Value | None = self.known.get(tensor)  # type: ignore[no-untyped-call]
         if found is None:
             found = self.new(tensor)
             assert found is not None
@@ -109,7 +109,9 @@ class _Reader:
                 self.tape.inputs.append(self.known[node])
             elif node.op in ("placeholder", "get_attr"):
                 tensor = self.tensors.get(node.name)
-                self.known[node] = self.constant(getattr(traced, str(node.target)) if tensor is None else tensor, node)
+                self.known[node] = self.constant(
+                    getattr(traced, str(node.target)) if tensor is None else tensor, node
+                )
             elif node.op == "call_function":
                 self.call(node)
             elif node.op == "output":
@@ -152,7 +154,9 @@ class _Reader:
 
     def constant(self, tensor: Any, node: torch.fx.Node) -> Any:
         if not isinstance(tensor, torch.Tensor):
-            raise CaptureFault(f"the trace holds {type(tensor).__name__} where a tensor is expected", where=_line(node))
+            raise CaptureFault(
+                f"the trace holds {type(tensor).__name__} where a tensor is expected", where=_line(node)
+            )
         if id(tensor) not in self.made:
             value = self.value(node.meta.get("val") if self.number is not None else tensor)
             self.made[id(tensor)] = value = value if value is not None else self.value(tensor)

@@ -39,7 +39,8 @@ def rolled_up(tapes: Sequence[Tape]) -> list[Tape]:
             made = changed
         else:
             return made
-    raise apart
+    lined_up(made)
+    return made
 
 
 def _closer(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
@@ -91,7 +92,7 @@ def _sign(step: Step) -> Any:
 
 
 def _blocks(short: Sequence[Any], long: Sequence[Any], here: int) -> Iterator[tuple[int, int]]:
-    """Where a loop may start and how long its body is, if ``long`` goes on with it at ``here`` and ``short`` does not."""
+    """Where a loop may start, and how long its body is, if ``long`` goes on with it at ``here``; ``short`` does not."""
     for size in range(1, min(here, LONGEST_BODY) + 1):
         if here + size > len(long) or long[here - size : here] != long[here : here + size]:
             continue
@@ -128,9 +129,7 @@ def _roll_all(
         drafts = [_draft(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
         if all(draft is not None for draft in drafts):
             made = _with_results([draft for draft in drafts if draft is not None])
-            return [
-                _rolled_again(tape, body, first + 1, n, plan) for tape, n in zip(made, left, strict=True)
-            ]
+            return [_rolled_again(tape, body, first + 1, n, plan) for tape, n in zip(made, left, strict=True)]
     return None
 
 
@@ -471,7 +470,7 @@ def _picked(
 
 
 def _moved(value: Value, axis: int, stacks: bool, direction: int, where: Any) -> tuple[Value, list[Step]]:
-    """All rounds, stacked in front, as one tensor along ``axis``: as an axis of its own, or merged with what is there."""
+    """All rounds, stacked in front, as one tensor along ``axis``: an axis of its own, or merged with what is there."""
     count, *shape = value.shape
     steps: list[Step] = []
     if direction < 0:
@@ -510,5 +509,7 @@ def _part(step: Step, number: int) -> Step:
     axis = axis if axis is not None else step.kwargs.get("dim", 0)
     start = sum(value.shape[axis] for value in step.outputs[:number])
     # The last part may be smaller than the others: a slice ends there by itself.
-    end = start + max(output.shape[axis], step.outputs[0].shape[axis] if step.target is aten.split.Tensor else 0)
+    end = start + max(
+        output.shape[axis], step.outputs[0].shape[axis] if step.target is aten.split.Tensor else 0
+    )
     return Step(aten.slice.Tensor, (source, axis, start, end), {}, (output,), step.where)

@@ -58,13 +58,17 @@ class Step:
         return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
 
 
-AXES = frozenset(("dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "axis", "source", "destination"))
+AXES = frozenset(
+    ("dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "axis", "source", "destination")
+)
 
 
 @functools.cache
 def _axis_places(target: Any) -> tuple[int, ...]:
     schema = getattr(target, "_schema", None)
-    return tuple(k for k, item in enumerate(schema.arguments) if item.name in AXES) if schema is not None else ()
+    return (
+        tuple(k for k, item in enumerate(schema.arguments) if item.name in AXES) if schema is not None else ()
+    )
 
 
 def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
