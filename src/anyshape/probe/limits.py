@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from anyshape.dims import Expr
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
@@ -129,7 +131,9 @@ def _index_hypotheses(oracle: Oracle, direction: Direction, moved: Point) -> lis
     made, sizes = [], oracle.sizes(moved)
     for number, item in enumerate(oracle.case.inputs):
         rule = oracle.rules[number]
-        if item.example.is_floating_point() or rule.kind not in ("cells", "constant", "progression"):
+        # Zeros and ones may be a mask, or all that there is to index.
+        kinds = ("cells", "constant", "progression", "mask")
+        if item.example.is_floating_point() or item.example.dtype == torch.bool or rule.kind not in kinds:
             continue
         for axis in direction.rates:
             for offset in (0, -1):
