@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.agree import Agreed, agree
-from anyshape.capture import RUNGS, Program, capture
+from anyshape.capture import Program, capture_symbolic
 from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
@@ -166,7 +166,7 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
     def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
-            program = capture(first.case, first.agreed, RUNGS[0])
+            program = capture_symbolic(first.case, first.agreed)
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(
