@@ -349,6 +349,19 @@ def test_a_position_table_ends_the_range_with_its_line(line_in: Callable[[str, s
     assert seq.above_error.startswith("IndexError")
 
 
+@pytest.mark.parametrize("seq", [57, 63, 100, 120, 127, 128])
+def test_a_position_table_from_an_example_near_its_end(found: Found, seq: int) -> None:
+    made = found(Positions(), (torch.randint(0, 50, (2, seq)),))
+    assert made.ranges == {"batch": ">=0", "seq": "0..128"}
+
+
+@pytest.mark.parametrize("seq", [2, 6, 7, 9, 12])
+def test_a_short_table_is_no_step(found: Found, seq: int) -> None:
+    table = torch.randn(12, 8)
+    made = found(Calls(lambda x: x + table[: x.shape[1]]), (torch.randn(2, seq, 8),))
+    assert made.ranges["seq"] == "0..12"
+
+
 def test_a_sliced_position_table(found: Found) -> None:
     table = nn.Parameter(torch.randn(40, 8))
 
@@ -422,6 +435,14 @@ def test_two_inputs_whose_lengths_coincide_are_apart(found: Found) -> None:
     assert text[0] == audio[0] and text[1] != audio[1] and text[2] == audio[2]
 
 
+def test_features_that_equal_lengths_of_another_rate_are_apart(found: Found) -> None:
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return x.repeat_interleave(2, 1) + y
+
+    made = found(Calls(forward), (torch.randn(4, 4, 4), torch.randn(4, 8, 4))).shapes
+    assert made == {"x": "batch, seq, x_2", "y": "batch, 2*seq, x_2"}
+
+
 def test_a_square_image_has_two_sides(found: Found) -> None:
     made = found(nn.Conv2d(3, 3, 3), (torch.randn(3, 3, 9, 9),))
     assert made.shapes == {"input": "batch, 3, height, width"}
@@ -474,6 +495,12 @@ class Graph(nn.Module):
 def graph(found: Found) -> Any:
     edges = torch.tensor([[0, 1, 2, 3, 4, 6, 5], [1, 2, 3, 4, 6, 5, 0]])
     return found(Graph(), (torch.randn(7, 6), edges))
+
+
+def test_zeros_and_ones_may_be_edges(found: Found) -> None:
+    made = found(Graph(), (torch.randn(2, 6), torch.tensor([[0, 1, 0], [1, 1, 0]])))
+    assert made.shapes == {"x": "nodes, 6", "edge_index": "2, edges"}
+    assert str(made.agreed.rules[1].limit) == "nodes - 1"
 
 
 def test_nodes_and_edges_vary_on_their_own(graph: Any) -> None:
