@@ -20,6 +20,7 @@ from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
 from anyshape.lower import lower
+from anyshape.lower.translations import TRANSLATIONS
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 
@@ -166,7 +167,7 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
     def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
-            program = capture_symbolic(first.case, first.agreed)
+            program = capture_symbolic(first.case, first.agreed, TRANSLATIONS)
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(

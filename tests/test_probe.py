@@ -421,6 +421,15 @@ def test_sizes_of_one(found: Found, sizes: tuple[int, int]) -> None:
     assert made.shapes == {"tokens": "batch, seq", "mask": "batch, seq"}
 
 
+@pytest.mark.parametrize("sizes", [(2, 5), (2, 2), (1, 2)])
+def test_a_two_that_hides_a_one(found: Found, sizes: tuple[int, int]) -> None:
+    batch, seq = sizes
+    made = found(
+        Calls(lambda x, d: x[:, 1:] * d), (torch.randn(batch, seq, 4), torch.randn(batch, seq - 1, 4))
+    )
+    assert made.shapes == {"x": "batch, seq, x_2", "d": "batch, seq - 1, x_2"}
+
+
 def test_features_that_equal_the_batch_stay_fixed(found: Found) -> None:
     made = found(nn.Linear(4, 4), (torch.randn(4, 4),))
     assert made.shapes == {"input": "batch, 4"}
@@ -501,6 +510,18 @@ def test_zeros_and_ones_may_be_edges(found: Found) -> None:
     made = found(Graph(), (torch.randn(2, 6), torch.tensor([[0, 1, 0], [1, 1, 0]])))
     assert made.shapes == {"x": "nodes, 6", "edge_index": "2, edges"}
     assert str(made.agreed.rules[1].limit) == "nodes - 1"
+
+
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_zeros_may_be_edges(found: Found, nodes: int) -> None:
+    made = found(Graph(), (torch.randn(nodes, 6), torch.zeros(2, 3, dtype=torch.long)))
+    assert made.shapes == {"x": "nodes, 6", "edge_index": "2, edges"}
+    assert str(made.agreed.rules[1].limit) == "nodes - 1"
+
+
+def test_zeros_that_index_a_weight_are_no_indices_of_a_dim(found: Found) -> None:
+    made = found(Positions(), (torch.zeros(2, 6, dtype=torch.long),))
+    assert made.agreed.rules[0].kind == "constant"
 
 
 def test_nodes_and_edges_vary_on_their_own(graph: Any) -> None:

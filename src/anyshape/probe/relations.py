@@ -42,17 +42,23 @@ class Direction:
 def leave_ones(oracle: Oracle) -> dict[Axis, int]:
     """The example with its sizes of 1 made larger wherever PyTorch accepts it.
 
-    A size of 1 broadcasts against anything, so at 1 nothing can be learnt about what must agree with what.
+    A size of 1 broadcasts against anything, so at 1 nothing can be learnt about what must agree with what. Where there
+    is a 1, a 2 may hide another (seq - 1): those go along as far.
     """
     point = oracle.example
-    ones = [axis for axis, size in point.items() if size == 1]
     size = _fresh_size(3, set(point.values()) | oracle.case.weight_sizes())
+    raised = _raised(oracle, point, 1, size)
+    return _raised(oracle, raised, 2, size + 1) if raised != point else point
+
+
+def _raised(oracle: Oracle, point: dict[Axis, int], old: int, new: int) -> dict[Axis, int]:
+    """The point with its axes of one size at another, where PyTorch accepts it: all, those of one place, or each."""
+    axes = [axis for axis, size in point.items() if size == old]
     by_place: dict[int, list[Axis]] = {}
-    for axis in ones:
+    for axis in axes:
         by_place.setdefault(axis[1], []).append(axis)
-    groups = [ones, *by_place.values(), *([axis] for axis in ones)]
-    for group in groups:
-        trial = dict(point) | {axis: size for axis in group if point[axis] == 1}
+    for group in (axes, *by_place.values(), *([axis] for axis in axes)):
+        trial = dict(point) | {axis: new for axis in group if point[axis] == old}
         if trial != point and oracle.trial(trial).ok:
             point = trial
     return point
