@@ -10,6 +10,7 @@ from anyshape.errors import SourceLine
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction, generic_point, is_generic, leave_limits, leave_ones, relations
+from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
@@ -90,7 +91,7 @@ def probe(
 
 def _first_relations(oracle: Oracle) -> tuple[Point, list[Direction]]:
     """Directions from the example, or from near by where its own sizes hide some: ones, and the last of a table."""
-    first: Point = leave_ones(oracle)
+    first = told_apart(oracle, leave_ones(oracle))
     directions = relations(oracle, first)
     lower = leave_limits(oracle, first, directions)
     if lower != first:

@@ -134,7 +134,10 @@ def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, 
     ):
         moves = dict.fromkeys({axis: None, **dict.fromkeys(group)}, by)
         if oracle.trial(_shifted(base, moves)).ok:
-            return _fewest(oracle, base, axis, moves)
+            fewest = _fewest(oracle, base, axis, moves)
+            # Of the like-sized, some may move only because others do: boxes.1 and scores.1, along with boxes.0.
+            climbed = _climb(oracle, base, axis, {axis: by}) if len(fewest) > 2 else None
+            return fewest if climbed is None or len(climbed) >= len(fewest) else climbed
     for start in ({axis: by}, {a: by for a in alike if a[1] == axis[1]}):
         climbed = _climb(oracle, base, axis, start)
         if climbed is not None:
