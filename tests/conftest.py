@@ -20,7 +20,7 @@ from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
 from anyshape.lower import lower
-from anyshape.lower.translations import TRANSLATIONS
+from anyshape.lower.operators import TRANSLATIONS
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 
