@@ -349,6 +349,19 @@ def test_a_position_table_ends_the_range_with_its_line(line_in: Callable[[str, s
     assert seq.above_error.startswith("IndexError")
 
 
+@pytest.mark.parametrize("seq", [57, 63, 100, 120, 127, 128])
+def test_a_position_table_from_an_example_near_its_end(found: Found, seq: int) -> None:
+    made = found(Positions(), (torch.randint(0, 50, (2, seq)),))
+    assert made.ranges == {"batch": ">=0", "seq": "0..128"}
+
+
+@pytest.mark.parametrize("seq", [2, 6, 7, 9, 12])
+def test_a_short_table_is_no_step(found: Found, seq: int) -> None:
+    table = torch.randn(12, 8)
+    made = found(Calls(lambda x: x + table[: x.shape[1]]), (torch.randn(2, seq, 8),))
+    assert made.ranges["seq"] == "0..12"
+
+
 def test_a_sliced_position_table(found: Found) -> None:
     table = nn.Parameter(torch.randn(40, 8))
 
@@ -408,6 +421,15 @@ def test_sizes_of_one(found: Found, sizes: tuple[int, int]) -> None:
     assert made.shapes == {"tokens": "batch, seq", "mask": "batch, seq"}
 
 
+@pytest.mark.parametrize("sizes", [(2, 5), (2, 2), (1, 2)])
+def test_a_two_that_hides_a_one(found: Found, sizes: tuple[int, int]) -> None:
+    batch, seq = sizes
+    made = found(
+        Calls(lambda x, d: x[:, 1:] * d), (torch.randn(batch, seq, 4), torch.randn(batch, seq - 1, 4))
+    )
+    assert made.shapes == {"x": "batch, seq, x_2", "d": "batch, seq - 1, x_2"}
+
+
 def test_features_that_equal_the_batch_stay_fixed(found: Found) -> None:
     made = found(nn.Linear(4, 4), (torch.randn(4, 4),))
     assert made.shapes == {"input": "batch, 4"}
@@ -420,6 +442,14 @@ def test_two_inputs_whose_lengths_coincide_are_apart(found: Found) -> None:
     made = found(Calls(forward), (torch.randn(2, 5, 8), torch.randn(2, 5, 8))).shapes
     text, audio = (shape.split(", ") for shape in made.values())
     assert text[0] == audio[0] and text[1] != audio[1] and text[2] == audio[2]
+
+
+def test_features_that_equal_lengths_of_another_rate_are_apart(found: Found) -> None:
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return x.repeat_interleave(2, 1) + y
+
+    made = found(Calls(forward), (torch.randn(4, 4, 4), torch.randn(4, 8, 4))).shapes
+    assert made == {"x": "batch, seq, x_2", "y": "batch, 2*seq, x_2"}
 
 
 def test_a_square_image_has_two_sides(found: Found) -> None:
@@ -474,6 +504,24 @@ class Graph(nn.Module):
 def graph(found: Found) -> Any:
     edges = torch.tensor([[0, 1, 2, 3, 4, 6, 5], [1, 2, 3, 4, 6, 5, 0]])
     return found(Graph(), (torch.randn(7, 6), edges))
+
+
+def test_zeros_and_ones_may_be_edges(found: Found) -> None:
+    made = found(Graph(), (torch.randn(2, 6), torch.tensor([[0, 1, 0], [1, 1, 0]])))
+    assert made.shapes == {"x": "nodes, 6", "edge_index": "2, edges"}
+    assert str(made.agreed.rules[1].limit) == "nodes - 1"
+
+
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_zeros_may_be_edges(found: Found, nodes: int) -> None:
+    made = found(Graph(), (torch.randn(nodes, 6), torch.zeros(2, 3, dtype=torch.long)))
+    assert made.shapes == {"x": "nodes, 6", "edge_index": "2, edges"}
+    assert str(made.agreed.rules[1].limit) == "nodes - 1"
+
+
+def test_zeros_that_index_a_weight_are_no_indices_of_a_dim(found: Found) -> None:
+    made = found(Positions(), (torch.zeros(2, 6, dtype=torch.long),))
+    assert made.agreed.rules[0].kind == "constant"
 
 
 def test_nodes_and_edges_vary_on_their_own(graph: Any) -> None:
@@ -534,6 +582,36 @@ class Sample:
     sizes: list[Tensor]
 
 
+def test_images_of_a_list_may_differ_though_they_are_alike_in_the_example(found: Found) -> None:
+    def forward(images: list[Tensor]) -> Tensor:
+        return torch.stack([image.mean((1, 2)) for image in images])
+
+    made = found(Calls(forward), ([torch.randn(3, 9, 9), torch.randn(3, 9, 9)],)).shapes
+    sides = [size for shape in made.values() for size in shape.split(", ")[1:]]
+    assert len(set(sides)) == 4
+
+
+def test_lists_whose_items_belong_together_in_pairs(found: Found) -> None:
+    def forward(boxes: list[Tensor], scores: list[Tensor]) -> Tensor:
+        return torch.cat([(b * s[:, None]).sum(0) for b, s in zip(boxes, scores, strict=True)])
+
+    given = ([torch.randn(5, 4), torch.randn(5, 4)], [torch.randn(5), torch.randn(5)])
+    made = {path: shape.split(", ")[0] for path, shape in found(Calls(forward), given).shapes.items()}
+    assert made["boxes.0"] == made["scores.0"] != made["boxes.1"] == made["scores.1"]
+
+
+def test_a_long_list_moves_as_one(found: Found) -> None:
+    made = found(
+        Calls(lambda parts: [part * 2 for part in parts]), ([torch.randn(4) for _ in range(9)],)
+    ).shapes
+    assert len(set(made.values())) == 1
+
+
+def test_items_of_a_list_that_are_added_have_one_size(found: Found) -> None:
+    made = found(Calls(lambda parts: parts[0] + parts[1]), ([torch.randn(1, 1), torch.randn(1, 1)],)).shapes
+    assert made["parts.0"] == made["parts.1"]
+
+
 def test_a_named_tuple(found: Found) -> None:
     pair = Pair(torch.randint(0, 9, (2, 5)), torch.ones(2, 5, dtype=torch.long))
     made = found(Calls(lambda pair: pair.ids * pair.mask), (pair,))
@@ -547,7 +625,7 @@ def test_a_dataclass_with_a_list(found: Found) -> None:
     )
     shapes = made.shapes
     assert list(shapes) == ["sample.image", "sample.sizes.0", "sample.sizes.1"]
-    assert shapes["sample.sizes.0"] == shapes["sample.sizes.1"]
+    assert shapes["sample.sizes.0"] != shapes["sample.sizes.1"]
 
 
 def test_a_dict_and_constants(found: Found) -> None:

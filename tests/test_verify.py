@@ -38,6 +38,11 @@ class Doubles(nn.Module):
         return x * 2
 
 
+class Grows(nn.Module):
+    def forward(self, x: Tensor, past: Tensor) -> Tensor:
+        return torch.cat([past, x], 1)
+
+
 class Picky(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1] == 7:
@@ -69,6 +74,15 @@ def test_boundaries_zero_one_and_larger_sizes_are_among_them(doubles: Reference)
     assert {1, 40} <= {point["batch"] for point in sizes}
     assert {0, 1} <= {point["n"] for point in sizes}
     assert max(point["n"] for point in sizes) > 5 and all(1 <= point["batch"] <= 40 for point in sizes)
+
+
+def test_the_example_is_tried_and_its_zero_does_not_hide_the_others(found: Found) -> None:
+    shapes = {"x": "batch, new, 4", "past": "batch, past, 4"}
+    made = found(Grows(), (torch.randn(3, 2, 4), torch.randn(3, 0, 4)), shapes=shapes)
+    sizes = verify(Pretend(lambda x, past: x), Reference(made.case, made.agreed), names=("x", "past")).sizes
+    assert sizes[0] == {"batch": 3, "new": 2, "past": 0}
+    tried = sizes_to_try(made.agreed, (), 0.0)
+    assert any(point["batch"] == 0 and point["past"] > 1 for point in tried)
 
 
 def test_values_are_not_all_alike(doubles: Reference) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from anyshape.dims import Expr
+from anyshape.probe.siblings import CACHE
 from anyshape.read import Case, Input
 from anyshape.values import Rule
 
 __all__ = ["name_dims"]
 
-CACHE = re.compile(r"past|cache|\bkv\b", re.IGNORECASE)
 EDGES = re.compile(r"edge", re.IGNORECASE)
 AUDIO = re.compile(r"audio|wave|speech|sound|input_values|signal|mel", re.IGNORECASE)
 

@@ -112,8 +112,7 @@ def _from_above(agreed: Agreed, verdict: Verdict) -> Narrowed | None:
 
 def _others_typical(agreed: Agreed, row: Row, name: str) -> bool:
     """Whether every other dim has its usual size: then it is this dim that the row tells about."""
-    example = agreed.contract.example
-    return all(size == example[other] for other, size in row.sizes.items() if other != name)
+    return all(size == agreed.generic[other] for other, size in row.sizes.items() if other != name)
 
 
 def _leaves_room(agreed: Agreed, item: Guard) -> bool:

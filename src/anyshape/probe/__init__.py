@@ -9,7 +9,8 @@ from anyshape.dims import Expr, Range
 from anyshape.errors import SourceLine
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
-from anyshape.probe.relations import Direction, generic_point, is_generic, leave_ones, relations
+from anyshape.probe.relations import Direction, generic_point, is_generic, leave_limits, leave_ones, relations
+from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
@@ -75,8 +76,7 @@ def probe(
 ) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds of processor time."""
     oracle = Oracle(case, budget, progress)
-    first: Point = leave_ones(oracle)
-    first, directions = with_squares(oracle, first, relations(oracle, first))
+    first, directions = with_squares(oracle, *_first_relations(oracle))
     base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)
     if base != first:
         again = relations(oracle, base)
@@ -87,6 +87,18 @@ def probe(
     directions = _without_broadcasts(oracle, base, directions)
     found = limits(oracle, base, directions)
     return _evidence(oracle, base, directions, found)
+
+
+def _first_relations(oracle: Oracle) -> tuple[Point, list[Direction]]:
+    """Directions from the example, or from near by where its own sizes hide some: ones, and the last of a table."""
+    first = told_apart(oracle, leave_ones(oracle))
+    directions = relations(oracle, first)
+    lower = leave_limits(oracle, first, directions)
+    if lower != first:
+        again = relations(oracle, lower)
+        if _reaches(again, lower, oracle.example):
+            return lower, again
+    return first, directions
 
 
 def _reaches(directions: list[Direction], base: Point, example: Point) -> bool:

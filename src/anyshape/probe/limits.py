@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from anyshape.dims import Expr
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
+from anyshape.read import Input
 from anyshape.values import Rule
 
 __all__ = ["Limit", "limits"]
@@ -30,6 +33,8 @@ class Limit:
 
 def limits(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> list[Limit]:
     """A limit for each direction. Index-like inputs are found on the way and kept in ``oracle.rules``."""
+    for direction in directions:
+        _find_indices(oracle, base, direction)
     low = _all_low(oracle, base, directions)
     made = []
     for direction in directions:
@@ -37,6 +42,39 @@ def limits(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> list
         largest, tried, above = _largest(oracle, low, direction)
         made.append(Limit(smallest, largest, tried, below, above))
     return made
+
+
+def _find_indices(oracle: Oracle, base: Point, direction: Direction) -> None:
+    """Integers that are all alike don't show what they index: a dim, if its last index is legal and the next is not."""
+    points = [moved for by in (1, 3) if (moved := direction.moved(base, by * direction.step)) is not None]
+    for number, item in enumerate(oracle.case.inputs):
+        if not _is_integer(item) or oracle.rules[number].kind != "constant" or oracle.fake:
+            continue
+        for axis in direction.rates:
+            if points and all(_ends_at(oracle, number, point, axis) for point in points):
+                rule = oracle.rules[number]
+                index = Rule("index", rule.low, rule.high, (), Expr.of(axis_name(axis)) - 1)
+                oracle.rules = (*oracle.rules[:number], index, *oracle.rules[number + 1 :])
+                break
+
+
+def _ends_at(oracle: Oracle, number: int, point: Point, axis: Axis) -> bool:
+    """Whether an input may hold all indices of an axis, but not its size."""
+
+    def accepts(value: int) -> bool:
+        rules = (*oracle.rules[:number], Rule("constant", value, value), *oracle.rules[number + 1 :])
+        return oracle.trial(point, rules).ok
+
+    size = oracle.sizes(point)[axis]
+    return accepts(size - 1) and not accepts(size)
+
+
+def _is_integer(item: Input) -> bool:
+    return (
+        not item.example.is_floating_point()
+        and not item.example.is_complex()
+        and item.example.dtype != torch.bool
+    )
 
 
 def _all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> dict[Axis, int]:
@@ -129,7 +167,9 @@ def _index_hypotheses(oracle: Oracle, direction: Direction, moved: Point) -> lis
     made, sizes = [], oracle.sizes(moved)
     for number, item in enumerate(oracle.case.inputs):
         rule = oracle.rules[number]
-        if item.example.is_floating_point() or rule.kind not in ("cells", "constant", "progression"):
+        # Zeros and ones may be a mask, or all that there is to index.
+        kinds = ("cells", "constant", "progression", "mask")
+        if not _is_integer(item) or rule.kind not in kinds:
             continue
         for axis in direction.rates:
             for offset in (0, -1):

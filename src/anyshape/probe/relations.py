@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from anyshape.probe.oracle import Axis, Oracle, Point, Trial
 
-__all__ = ["Direction", "generic_point", "is_generic", "leave_ones", "relations"]
+__all__ = ["Direction", "generic_point", "is_generic", "leave_limits", "leave_ones", "relations"]
 
 STEEPEST = 8  # rates up to this are tried where a proportion says nothing
 
@@ -42,19 +42,40 @@ class Direction:
 def leave_ones(oracle: Oracle) -> dict[Axis, int]:
     """The example with its sizes of 1 made larger wherever PyTorch accepts it.
 
-    A size of 1 broadcasts against anything, so at 1 nothing can be learnt about what must agree with what.
+    A size of 1 broadcasts against anything, so at 1 nothing can be learnt about what must agree with what. Where there
+    is a 1, a 2 may hide another (seq - 1): those go along as far.
     """
     point = oracle.example
-    ones = [axis for axis, size in point.items() if size == 1]
     size = _fresh_size(3, set(point.values()) | oracle.case.weight_sizes())
+    raised = _raised(oracle, point, 1, size)
+    return _raised(oracle, raised, 2, size + 1) if raised != point else point
+
+
+def _raised(oracle: Oracle, point: dict[Axis, int], old: int, new: int) -> dict[Axis, int]:
+    """The point with its axes of one size at another, where PyTorch accepts it: all, those of one place, or each."""
+    axes = [axis for axis, size in point.items() if size == old]
     by_place: dict[int, list[Axis]] = {}
-    for axis in ones:
+    for axis in axes:
         by_place.setdefault(axis[1], []).append(axis)
-    groups = [ones, *by_place.values(), *([axis] for axis in ones)]
-    for group in groups:
-        trial = dict(point) | {axis: size for axis in group if point[axis] == 1}
+    for group in (axes, *by_place.values(), *([axis] for axis in axes)):
+        trial = dict(point) | {axis: new for axis in group if point[axis] == old}
         if trial != point and oracle.trial(trial).ok:
             point = trial
+    return point
+
+
+def leave_limits(oracle: Oracle, point: Point, directions: list[Direction]) -> Point:
+    """The point with sizes that do not move halved wherever PyTorch accepts it: they may be all that a table holds."""
+    moving = {axis for direction in directions for axis in direction.rates}
+    fixed = [axis for axis, size in point.items() if axis not in moving and size >= 4]
+    for size in sorted({point[axis] for axis in fixed}):
+        alike = [axis for axis in fixed if point[axis] == size]
+        groups = [alike, *([a for a in alike if a[1] == place] for place in {a[1]: None for a in alike})]
+        for group in groups:
+            trial = {**point, **dict.fromkeys(group, size // 2)}
+            if oracle.trial(trial).ok:
+                point = trial
+                break
     return point
 
 
@@ -113,7 +134,10 @@ def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, 
     ):
         moves = dict.fromkeys({axis: None, **dict.fromkeys(group)}, by)
         if oracle.trial(_shifted(base, moves)).ok:
-            return _fewest(oracle, base, axis, moves)
+            fewest = _fewest(oracle, base, axis, moves)
+            # Of the like-sized, some may move only because others do: boxes.1 and scores.1, along with boxes.0.
+            climbed = _climb(oracle, base, axis, {axis: by}) if len(fewest) > 2 else None
+            return fewest if climbed is None or len(climbed) >= len(fewest) else climbed
     for start in ({axis: by}, {a: by for a in alike if a[1] == axis[1]}):
         climbed = _climb(oracle, base, axis, start)
         if climbed is not None:
@@ -177,8 +201,11 @@ def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> 
     """The moves without those that are not needed.
 
     Where a mask spans past and present (past + seq), past moves along with seq only because the mask moved for both:
-    without it, the mask moves less.
+    without it, the mask moves less. One axis of several inputs, all of the root's size by coincidence, goes at once.
     """
+    for place in {a[1]: None for a in moves if a[1] != axis[1]}:
+        fewer = {a: change for a, change in moves.items() if a[1] != place}
+        moves = fewer if oracle.trial(_shifted(base, fewer)).ok else moves
     for other in [a for a in moves if a != axis]:
         if other not in moves:
             continue
@@ -209,7 +236,9 @@ def _stepped(oracle: Oracle, base: Point, direction: Direction) -> Direction | N
     size = base[direction.root]
     if _goes_along(oracle, base, direction, 1):
         return direction
-    doubled = direction.moved(base, max(size, 2))
+    by_one, doubled = direction.moved(base, 1), direction.moved(base, max(size, 2))
+    if by_one is not None and oracle.trial(by_one).ok:
+        return None  # it goes on for a little, and not from multiple to multiple
     if doubled is None or not oracle.trial(doubled).ok:
         return None  # twice the size is a multiple of whatever the size is a multiple of
     for step in _steps(size):
@@ -223,8 +252,15 @@ def _goes_along(oracle: Oracle, base: Point, direction: Direction, step: int) ->
     # No luck leads from one square to the next, and 11 squares further is beyond many a table.
     squares = any(axis in oracle.squares for axis in direction.rates)
     distances = (1, 3) if step > 1 else (1, 2, 3) if squares else (1, 3, 11)
-    points = (direction.moved(base, step * times) for times in distances)
-    return all(point is not None and oracle.trial(point).ok for point in points)
+
+    def accepted(times: int) -> bool:
+        point = direction.moved(base, step * times)
+        return point is not None and oracle.trial(point).ok
+
+    if all(map(accepted, distances)):
+        return True
+    # 11 further may be beyond a table; no luck leads to five sizes on end.
+    return step == 1 and all(map(accepted, range(1, 6)))
 
 
 def _steps(size: int) -> list[int]:
