@@ -266,7 +266,9 @@ def test_a_write_to_another_argument_than_the_first_is_a_fault(line_in: Callable
         torch.sum(x, 0, out=made)  # into made
         return made
 
-    with pytest.raises(CaptureFault, match=r"aten\.sum\.IntList_out does not write to its first argument alone") as caught:
+    with pytest.raises(
+        CaptureFault, match=r"aten\.sum\.IntList_out does not write to its first argument alone"
+    ) as caught:
         functional(tape_of(function, torch.randn(4, 6)))
     assert caught.value.what.endswith("which has no functional form here")
     assert caught.value.where is not None and caught.value.where.line == line_in(__file__, "# into made")
