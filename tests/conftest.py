@@ -26,7 +26,7 @@ from anyshape.lower import lower
 from anyshape.lower.operators import COMPLEX, TRANSLATIONS
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
-from anyshape.tape import Step, Tape, Value
+from anyshape.tape import Explainer, Step, Tape, Value, explained, functional, record, rolled_up
 from anyshape.tape.constants import index_tensor, sizes_tensor
 from anyshape.tape.steps import Body, LoopBody, map_leaves, number_of, rolled
 
@@ -285,3 +285,61 @@ def run_tape() -> Callable[..., list[Tensor]]:
         return Interpreter(sizes or {}).run(tape, tensors)
 
     return run
+
+
+@dataclass(frozen=True)
+class Lined:
+    """The tapes of a function at several sizes, as the rungs that run a model line them up."""
+
+    function: Callable[..., Any]
+    make: Callable[..., tuple[Tensor, ...]]
+    names: tuple[str, ...]
+    rows: list[dict[str, int]]
+    tapes: list[Tape]
+
+    def outputs(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        made = self.function(*(tensor.clone() for tensor in tensors))
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    def rolled(self) -> list[Tape]:
+        """All of them with the same steps; each still does what the function does."""
+        made = rolled_up(self.tapes)
+        for tape, row in zip(made, self.rows, strict=True):
+            self.check(tape, row)
+        return made
+
+    def explained(self) -> Tape:
+        """One tape for all sizes, over the dims of the function's own signature."""
+        shapes = [tuple(map(_named, shape)) for shape in self.make.shapes]  # type: ignore[attr-defined]
+        return explained(self.rolled(), Explainer([dict(row) for row in self.rows], self.names), shapes)
+
+    def check(self, tape: Tape, row: Mapping[str, int]) -> None:
+        """The tape does at these sizes what the function does, on other values than the recorded ones."""
+        torch.manual_seed(7)
+        tensors = self.make(**row)
+        torch.testing.assert_close(Interpreter(row).run(tape, tensors), self.outputs(tensors))
+
+
+def _named(size: int | str) -> int | Expr:
+    return Expr.of(size) if isinstance(size, str) else size
+
+
+@pytest.fixture(scope="session")
+def lined() -> Callable[..., Lined]:
+    """``lined(function, "b n", {"b": 2, "n": 5}, ...)``: its tapes at these sizes, for inputs of these shapes."""
+
+    def trace(function: Callable[..., Any], text: str, *rows: dict[str, int]) -> Lined:
+        shapes = [[int(s) if s.isdigit() else s for s in one.split()] for one in text.split(",")]
+
+        def make(**row: int) -> tuple[Tensor, ...]:
+            return tuple(torch.randn([row[s] if isinstance(s, str) else s for s in one]) for one in shapes)
+
+        make.shapes = shapes  # type: ignore[attr-defined]
+        made = Lined(function, make, tuple(rows[0]), list(rows), [])
+        torch.manual_seed(0)
+        for row in rows:
+            tape = functional(record(lambda *tensors: made.outputs(tensors), make(**row), {}))
+            made.tapes.append(tape.used_only())
+        return made
+
+    return trace
