@@ -309,9 +309,11 @@ class Lined:
         return made
 
     def explained(self) -> Tape:
-        """One tape for all sizes, over the dims of the function's own signature."""
+        """One tape for all sizes, over the dims by which the inputs' shapes were given."""
         shapes = [tuple(map(_named, shape)) for shape in self.make.shapes]  # type: ignore[attr-defined]
-        return explained(self.rolled(), Explainer([dict(row) for row in self.rows], self.names), shapes)
+        return explained(
+            rolled_up(self.tapes), Explainer([dict(row) for row in self.rows], self.names), shapes
+        )
 
     def check(self, tape: Tape, row: Mapping[str, int]) -> None:
         """The tape does at these sizes what the function does, on other values than the recorded ones."""
