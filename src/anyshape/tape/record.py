@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape import torch_bridge
@@ -16,7 +17,7 @@ from anyshape.dims import Expr
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.recurrent import recurrent_as_operators
 from anyshape.source import innermost_caller, innermost_line
-from anyshape.tape.steps import Step, Tape, Value, map_leaves, number_of
+from anyshape.tape.steps import Read, Step, Tape, Value, map_leaves, number_of
 
 __all__ = ["record", "tape_of"]
 
@@ -27,10 +28,12 @@ def record(
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity."""
     recording = _Recording(names)
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
+    recording.valued.update(recording.tape.inputs)
     with (
         torch_bridge.quiet(),
         torch.no_grad(),
         recurrent_as_operators(),
+        _Reads(recording),
         torch_bridge.every_operator(recording.note),
     ):
         outputs = function(*tensors)
@@ -44,6 +47,7 @@ class _Recording:
     def __init__(self, names: Mapping[int, str]) -> None:
         self.names, self.tape = names, Tape([], {}, [], [])
         self.known = WeakIdKeyDictionary()
+        self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
 
     def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], None]:
         given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
@@ -53,9 +57,15 @@ class _Recording:
             made = map_leaves(self.new, result)
             many = isinstance(made, (list, tuple))
             outputs = tuple(made) if many else () if made is None else (made,)
-            self.tape.steps.append(Step(target, *given, outputs, where))
+            step = Step(target, *given, outputs, where)
+            self.tape.steps.append(step)
+            if target not in BY_SHAPE and self.valued.intersection(step.inputs):
+                self.valued.update(value for value in outputs if value is not None)
 
         return finish
+
+    def depends_on_values(self, item: Any) -> bool:
+        return isinstance(item, torch.Tensor) and self.known.get(item) in self.valued  # type: ignore[no-untyped-call]
 
     def leaf(self, leaf: Any) -> Any:
         return self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -80,6 +90,52 @@ class _Recording:
             # The model may write to a tensor of its own making; to its weights it does not.
             self.tape.constants[found] = tensor.detach() if own is not None else tensor.detach().clone()
         return found
+
+
+class _Reads(TorchFunctionMode):
+    """Notes where Python looks at the values of a tensor: what it does then is not on the tape."""
+
+    def __init__(self, recording: _Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in READERS and any(self.recording.depends_on_values(item) for item in args):
+            self.recording.tape.reads.append(Read(result, innermost_caller()))
+        return result
+
+
+READERS = frozenset(
+    (
+        torch.Tensor.item,
+        torch.Tensor.tolist,
+        torch.Tensor.numpy,
+        torch.Tensor.__array__,
+        torch.Tensor.__bool__,
+        torch.Tensor.__int__,
+        torch.Tensor.__float__,
+        torch.Tensor.__index__,
+        torch.equal,
+        torch.allclose,
+        torch.is_nonzero,
+    )
+)
+aten = torch.ops.aten
+BY_SHAPE = frozenset(
+    (
+        aten.zeros_like.default,
+        aten.ones_like.default,
+        aten.full_like.default,
+        aten.empty_like.default,
+        aten.new_zeros.default,
+        aten.new_ones.default,
+        aten.new_full.default,
+        aten.new_empty.default,
+    )
+)
 
 
 def tape_of(
