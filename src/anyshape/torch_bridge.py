@@ -341,6 +341,7 @@ def finished_model(graph: ir.Graph, recorder: Any) -> ir.Model:
             function = ir.serde.deserialize_function(function.to_function_proto())
         model.functions[identifier] = function
     _ir_passes.add_opset_imports(model)
+    model.opset_imports.setdefault("", _constants.TORCHLIB_OPSET)  # a graph without nodes imports nothing
     return model
 
 

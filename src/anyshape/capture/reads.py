@@ -7,7 +7,7 @@ provoked with other values, and the tape has to give the model's own result ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,11 @@ from anyshape.tape import Explainer, Tape, play
 
 __all__ = ["check_reads"]
 
+Trace = Callable[[Sequence[torch.Tensor]], Tape]
+
 
 def check_reads(
-    case: Case, tapes: Sequence[Tape], explainer: Explainer, tensors: Sequence[torch.Tensor], trace: Any
+    case: Case, tapes: Sequence[Tape], explainer: Explainer, tensors: Sequence[torch.Tensor], trace: Trace
 ) -> None:
     """`CaptureFault` where the tapes rely on values. ``tensors`` are the first tape's, ``trace`` records others."""
     counts = {len(tape.reads) for tape in tapes}
@@ -42,25 +44,27 @@ def check_reads(
 
 
 def _settled(
-    case: Case, tape: Tape, tensors: Sequence[torch.Tensor], trace: Any, lines: set[SourceLine | None]
-) -> Iterator[SourceLine | None]:
-    """The lines that were made to see something else, where the tape was right all the same."""
+    case: Case, tape: Tape, tensors: Sequence[torch.Tensor], trace: Trace, lines: set[SourceLine | None]
+) -> set[SourceLine | None]:
+    """The lines that were made to see something else. None of them, if the tape was wrong at any of these values."""
     before = {read.where: read.seen for read in tape.reads if read.where in lines}
+    settled = set()
     for other in _variants(tensors):
         try:
-            again: Tape = trace(other)
+            again = trace(other)
             expected = case.run(other).tensors
             got = play(tape, [tensor.clone() for tensor in other])
         except Exception:
             continue  # values that the model refuses tell nothing
+        if not all(_equal(one, two) for one, two in zip(expected, got, strict=True)):
+            return set()
         now = {read.where: read.seen for read in again.reads}
-        right = all(
-            a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-3, 1e-4, equal_nan=True)
-            for a, b in zip(expected, got, strict=True)
-        )
-        for line, seen in before.items():
-            if right and (line not in now or repr(now[line]) != repr(seen)):
-                yield line
+        settled |= {line for line, seen in before.items() if repr(now.get(line)) != repr(seen)}
+    return settled
+
+
+def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return one.shape == two.shape and torch.allclose(one.double(), two.double(), 1e-3, 1e-4, equal_nan=True)
 
 
 def _variants(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

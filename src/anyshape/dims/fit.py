@@ -61,8 +61,8 @@ def _clamped(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]
     """A value below or above which no row goes, and the expression that the other rows follow."""
     for bound, clamp in ((min(values), maximum), (max(values), minimum)):
         rest = [at for at, value in enumerate(values) if value != bound]
-        if len({values[at] for at in rest}) < 2:
-            continue
+        if len(values) - len(rest) < 2 or len({values[at] for at in rest}) < 2:
+            continue  # one row may lie off by accident
         inside = _plain([rows[at] for at in rest], [values[at] for at in rest], atoms)
         if inside is not None and _agrees(clamp(inside, bound), rows, values):
             return clamp(inside, bound)

@@ -149,6 +149,13 @@ def tape_of(
     return _Reader(names, tensors or {}, number).read(traced)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unsaid:
+    """A symbolic number that is no size: it matters only if an operator takes it."""
+
+    text: str
+
+
 @dataclass(slots=True)
 class _Reader:
     names: Mapping[int, str]
@@ -194,6 +201,8 @@ class _Reader:
     def read_number(self, node: torch.fx.Node, result: Any) -> Any:
         """A size, or a number that the model read out of a tensor: the tape notes which tensor."""
         assert self.number is not None
+        if not isinstance(result, torch.SymInt):
+            return _Unsaid(str(result))
         made = self.number(result)
         source = node.args[0] if node.args else None
         if node.target in torch_bridge.READS_A_VALUE and isinstance(made, Expr) and made.name is not None:
@@ -205,7 +214,12 @@ class _Reader:
 
     def resolved(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
-            return self.known[leaf]
+            known = self.known[leaf]
+            if isinstance(known, _Unsaid):
+                raise CaptureFault(
+                    f"the trace computes with {known.text}, which is no whole number", where=_line(leaf)
+                )
+            return known
         return self.number(leaf) if self.number is not None else leaf
 
     def constant(self, tensor: Any, node: torch.fx.Node) -> Any:
