@@ -35,10 +35,7 @@ ROUNDED = ("FloorToInt", "CeilToInt", "TruncToInt", "RoundToInt")
 
 def _rounded(value: Any, meaning: Mapping[Any, Expr]) -> Expr:
     """A quotient of two sizes, rounded. Sizes are never negative, so that cutting is rounding down."""
-    (ratio,) = value.args[:1]
-    if type(ratio).__name__ not in ("IntTrueDiv", "FloatTrueDiv"):
-        raise Untranslatable(str(value))
-    over, under = (to_expr(_whole(side), meaning) for side in ratio.args)
+    over, under = _ratio(value.args[0], meaning)
     name = type(value).__name__
     if name == "CeilToInt":
         return ceildiv(over, under)
@@ -48,6 +45,21 @@ def _rounded(value: Any, meaning: Mapping[Any, Expr]) -> Expr:
     nearest = doubled // (2 * under)
     tie = 1 - minimum(1, doubled % (2 * under))
     return nearest - tie * (nearest % 2)  # Python rounds a tie to the even one
+
+
+def _ratio(value: Any, meaning: Mapping[Any, Expr]) -> tuple[Expr, Expr]:
+    """A quotient of two sizes, or a size times a number that floats hold exactly: ``0.5*n``."""
+    if type(value).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+        over, under = (to_expr(_whole(side), meaning) for side in value.args)
+        return over, under
+    if type(value).__name__ == "Mul" and len(value.args) == 2 and value.args[0].is_Float:
+        rate, parts = float(value.args[0]).as_integer_ratio()
+        if parts <= FINEST:
+            return rate * to_expr(_whole(value.args[1]), meaning), Expr.of(parts)
+    raise Untranslatable(str(value))
+
+
+FINEST = 1024
 
 
 def _whole(side: Any) -> Any:

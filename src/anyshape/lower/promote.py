@@ -55,6 +55,12 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
         return made
 
     args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]
+    if wanted is not None and wanted.is_complex:
+        places = torch_bridge.tensor_arguments(step.target)
+        args = [
+            _number(item, wanted) if k in places and isinstance(item, (int, float)) else item
+            for k, item in enumerate(args)
+        ]
     kwargs = {}
     for key, item in step.kwargs.items():
         made = map_leaves(convert, item)
@@ -65,6 +71,14 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
 def _cast(value: ir.Value, wanted: torch.dtype, shape: ir.Shape | None) -> ir.Value:
     made: ir.Value = torch_bridge.onnx_opset().Cast(value, to=torch_bridge.onnx_dtype(wanted))
     made.dtype, made.shape = torch_bridge.onnx_dtype(wanted), shape
+    return made
+
+
+def _number(number: float, wanted: torch.dtype) -> ir.Value:
+    """A plain number as a complex tensor."""
+    pair = torch.view_as_real(torch.tensor(number, dtype=wanted))
+    made: ir.Value = torch_bridge.onnx_opset().Constant(value=ir.tensor(pair.numpy()))
+    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted.to_real()), ir.Shape([2])
     return made
 
 

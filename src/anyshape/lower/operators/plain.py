@@ -50,20 +50,22 @@ def attention(
 ) -> Value:
     """Attention as torch.onnx has it; where heads share keys and values, these are repeated first."""
     if enable_gqa:
-        times = int(query.shape[-3]) // int(key.shape[-3])
-        key, value = _repeated(key, times), _repeated(value, times)
+        key, value = _repeated(key, query), _repeated(value, query)
     stock = torch_bridge.onnx_function(aten.scaled_dot_product_attention.default, False)
     assert stock is not None
     return stock(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 
 
-def _repeated(value: Value, times: int) -> Value:
-    """Each head so many times in a row."""
-    heads = int(value.shape[-3])
-    picks = op.Constant(value_ints=[head for head in range(heads) for _ in range(times)])
-    made = op.Gather(value, picks, axis=len(value.shape) - 3)
+def _repeated(value: Value, query: Value) -> Value:
+    """Each head as often in a row as makes it as many as the queries have."""
+    rank = len(value.shape)
+    heads, wanted = op.Shape(value, start=-3, end=-2), op.Shape(query, start=-3, end=-2)
+    before, after = op.Shape(value, end=-3), op.Shape(value, start=-2)
+    wide = op.Unsqueeze(value, op.Constant(value_ints=[rank - 2]))
+    wide = op.Expand(wide, op.Concat(before, heads, op.Div(wanted, heads), after, axis=0))
+    made = op.Reshape(wide, op.Concat(before, wanted, after, axis=0), allowzero=1)
     made.dtype = value.dtype
-    made.shape = ir.Shape([*value.shape[:-3], heads * times, *value.shape[-2:]])
+    made.shape = ir.Shape([*value.shape[:-3], query.shape[-3], *value.shape[-2:]])
     return made
 
 
