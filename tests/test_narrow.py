@@ -48,7 +48,7 @@ def program(agreed: Agreed, condition: Callable[[Any], Any] | None = None, name:
         guards = (
             guard(condition(symbol), {symbol: Expr.of(name)}, SourceLine("net.py", 7), agreed.contract),
         )
-    return Program(None, "symbolic", {}, (), guards)  # type: ignore[arg-type]
+    return Program(None, "symbolic", (), guards)  # type: ignore[arg-type]
 
 
 def test_sizes_of_zero_are_left_out_and_told(undeclared: Agreed) -> None:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from anyshape.agree import Agreed
 from anyshape.blame import fault_of
-from anyshape.capture import Guard, NoTape, Program, Traces, capture_regions, capture_symbolic
+from anyshape.capture import Guard, NoTape, Program, Split, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract, Tensor
 from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
@@ -28,6 +28,7 @@ from anyshape.progress import Progress
 from anyshape.read import Case
 from anyshape.retrace import elsewhere
 from anyshape.runtime import OnnxRuntime, RuntimeFailure
+from anyshape.tape import Tape
 from anyshape.verify import Reference, Verdict, verify
 
 __all__ = ["Made", "Settings", "climb"]
@@ -253,7 +254,23 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
     dims = contract.dims
     if program.proved:
         dims = tuple(replace(dim, evidence="proved") for dim in dims)
-    return replace(contract, dims=dims, outputs=outputs, output_structure=case.outputs.structure.to_json())
+    return replace(
+        contract,
+        dims=dims,
+        outputs=outputs,
+        notes=(*contract.notes, *_ways(program.body)),
+        output_structure=case.outputs.structure.to_json(),
+        rung=program.rung,
+    )
+
+
+def _ways(body: Tape | Split) -> Iterator[str]:
+    """A note for each boundary between regions."""
+    if isinstance(body, Split):
+        where = f" ({body.where.file}:{body.where.line})" if body.where else ""
+        yield f"takes one way where {body.condition}, another beyond{where}"
+        yield from _ways(body.then)
+        yield from _ways(body.otherwise)
 
 
 def _with_true_outputs(contract: Contract, reference: Reference) -> Contract:

@@ -74,6 +74,7 @@ class Contract:
     arguments: tuple[str, ...] = ()  # the module's argument names, positional first
     input_structure: Any = None
     output_structure: Any = None
+    rung: str = ""  # how the graph was captured
 
     @property
     def ranges(self) -> dict[str, Range]:
@@ -161,6 +162,7 @@ class Contract:
                 "arguments": list(self.arguments),
                 "input_structure": self.input_structure,
                 "output_structure": self.output_structure,
+                "rung": self.rung,
             }
         )
 
@@ -190,6 +192,7 @@ class Contract:
                 tuple(data["arguments"]),
                 data["input_structure"],
                 data["output_structure"],
+                data.get("rung", ""),
             )
         except (ValueError, KeyError, TypeError, ParseError) as error:
             raise _unreadable() from error

@@ -335,6 +335,14 @@ def onnx_argument(leaf: Any) -> Any:
     return leaf
 
 
+@functools.cache
+def tensor_arguments(target: Any) -> frozenset[int]:
+    """The places of an operator's arguments that are tensors by its schema, though a number may be given."""
+    schema = getattr(target, "_schema", None)
+    arguments = schema.arguments if schema is not None else ()
+    return frozenset(k for k, item in enumerate(arguments) if str(item.type) == "Tensor")
+
+
 def returns_a_list(target: Any) -> bool:
     """Whether an operator returns a list of tensors, by its schema."""
     schema = getattr(target, "_schema", None)
@@ -351,6 +359,7 @@ def finished_model(graph: ir.Graph, recorder: Any) -> ir.Model:
             function = ir.serde.deserialize_function(function.to_function_proto())
         model.functions[identifier] = function
     _ir_passes.add_opset_imports(model)
+    model.opset_imports.setdefault("", _constants.TORCHLIB_OPSET)  # a graph without nodes imports nothing
     return model
 
 

@@ -131,6 +131,8 @@ def make_tensor(
     if rule.kind == "index" and rule.limit is not None:
         high = max(0, rule.limit.evaluate(sizes))
         values: Any = generator.integers(min(int(rule.low), high), high + 1, size=shape)
+        # The largest index is always there, first and last: whether it is legal must not hang on luck.
+        values.reshape(-1)[[0, -1] if values.size else []] = high
     elif rule.kind == "spread":
         values = np.interp(generator.random(shape), np.linspace(0, 1, len(rule.seen)), rule.seen)
     elif rule.kind == "progression":

@@ -9,6 +9,7 @@ import torch
 
 from anyshape.agree import Agreed
 from anyshape.capture.program import Program
+from anyshape.capture.reads import check_reads
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Space, generic
 from anyshape.errors import CaptureFault, SourceLine
@@ -80,11 +81,14 @@ def _differ_in(one: Sizes, two: Sizes) -> list[str]:
 
 def _explained(traces: Traces, rows: Sequence[Sizes]) -> Program:
     contract = traces.agreed.contract
+    rows = [rows[0], *(row for row in rows[1:] if traces.runs(row))]
     tapes = [traces.at(row) for row in rows]
     # Other values at the same sizes: what moves between these two is data, not size.
     rows = [*rows, rows[0]]
     tapes.append(traces.at(rows[0], seed=1))
     explainer = Explainer([dict(row) for row in rows], tuple(dim.name for dim in contract.dims))
+    tensors = traces.tensors(rows[0])
+    check_reads(traces.case, tapes, explainer, tensors, lambda other: traces.record(rows[0], other))
     shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
     try:
         tape = explained(rolled_up(tapes), explainer, shapes)
@@ -176,19 +180,41 @@ class Traces:
             self.known[key] = self._trace(dict(sizes), seed)
         return self.known[key]
 
+    def runs(self, sizes: Sizes) -> bool:
+        """Whether the model takes these sizes: with values made by rules it may refuse some that it takes otherwise."""
+        try:
+            self.at(sizes)
+        except CaptureFault:
+            return False
+        return True
+
     def _trace(self, sizes: dict[str, int], seed: int) -> Tape:
-        case, agreed = self.case, self.agreed
-        tensors = make_tensors(case, agreed.rules, agreed.contract.shapes(sizes), sizes, seed, anew=seed > 0)
+        tape = self.record(sizes, self.tensors(sizes, seed))
+        return expanded(functional(tape).used_only(), self.own).used_only()
+
+    def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
+        """Legal inputs of these sizes; another seed gives other values."""
+        agreed, given = self.agreed, dict(sizes)
+        return make_tensors(
+            self.case, agreed.rules, agreed.contract.shapes(given), given, seed, anew=seed > 0
+        )
+
+    def record(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Tape:
+        """The tape of one run, as it was run."""
+        case = self.case
         own = (*case.module.named_parameters(), *case.module.named_buffers())
         try:
-            tape = record(_flat(case), tensors, {id(tensor): name for name, tensor in own})
+            return record(
+                _flat(case),
+                [tensor.clone() for tensor in tensors],
+                {id(tensor): name for name, tensor in own},
+            )
         except Exception as error:
             raise CaptureFault(
                 f"the model can't be traced at {_text(sizes)}: {first_line(error)}",
                 where=line_of_exception(error),
                 hint="Call the model at these sizes to see why.",
             ) from error
-        return expanded(functional(tape).used_only(), self.own).used_only()
 
 
 def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:

@@ -53,8 +53,6 @@ class _Sizes:
     def number(self, value: Any) -> Any:
         """A symbolic number as an expression; anything else as it is."""
         if not isinstance(value, torch.SymInt):
-            if isinstance(value, (torch.SymFloat, torch.SymBool)):
-                raise CaptureFault(f"the trace computes with {value}, which is no whole number")
             return value
         expression = value.node.expr
         for symbol in expression.free_symbols:

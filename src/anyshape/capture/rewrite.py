@@ -153,17 +153,6 @@ def multi_dot(tensors: Sequence[Tensor], **options: Any) -> Any:
     return functools.reduce(torch.matmul, tensors)
 
 
-def grouped_attention(
-    query: Tensor, key: Tensor, value: Tensor, *rest: Any, enable_gqa: bool = False, **options: Any
-) -> Any:
-    """Heads of keys and values that serve several of the queries' are repeated: torch.onnx compares their numbers."""
-    if not enable_gqa or not _symbolic(query.shape[-3], key.shape[-3]):
-        return NotImplemented
-    served = query.shape[-3] // key.shape[-3]
-    key, value = (heads.repeat_interleave(served, -3) for heads in (key, value))
-    return F.scaled_dot_product_attention(query, key, value, *rest, **options)
-
-
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Any = None, *rest: Any, mode: str = "mean", **options: Any
 ) -> Any:
@@ -380,7 +369,6 @@ REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.take_along_dim: take_along_dim,
     Tensor.take_along_dim: take_along_dim,
     F.embedding_bag: embedding_bag,
-    F.scaled_dot_product_attention: grouped_attention,
     torch.clamp: clamp,
     Tensor.clamp: clamp,
     torch.tensor_split: tensor_split,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anyshape.dims import Expr, Relation, maximum, minimum
+from anyshape.dims import Expr, Relation, ceildiv, maximum, minimum
 
 __all__ = ["Untranslatable", "to_expr", "to_relations"]
 
@@ -24,8 +24,46 @@ def to_expr(value: Any, meaning: Mapping[Any, Expr]) -> Expr:
         if value not in meaning:
             raise Untranslatable(str(value))
         return meaning[value]
+    if type(value).__name__ in ROUNDED:
+        return _rounded(value, meaning)
     arguments = [to_expr(argument, meaning) for argument in value.args]
     return _apply(type(value).__name__, value, arguments)
+
+
+ROUNDED = ("FloorToInt", "CeilToInt", "TruncToInt", "RoundToInt")
+
+
+def _rounded(value: Any, meaning: Mapping[Any, Expr]) -> Expr:
+    """A quotient of two sizes, rounded. Sizes are never negative, so that cutting is rounding down."""
+    over, under = _ratio(value.args[0], meaning)
+    name = type(value).__name__
+    if name == "CeilToInt":
+        return ceildiv(over, under)
+    if name != "RoundToInt":
+        return over // under
+    doubled = 2 * over + under
+    nearest = doubled // (2 * under)
+    tie = 1 - minimum(1, doubled % (2 * under))
+    return nearest - tie * (nearest % 2)  # Python rounds a tie to the even one
+
+
+def _ratio(value: Any, meaning: Mapping[Any, Expr]) -> tuple[Expr, Expr]:
+    """A quotient of two sizes, or a size times a number that floats hold exactly: ``0.5*n``."""
+    if type(value).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+        over, under = (to_expr(_whole(side), meaning) for side in value.args)
+        return over, under
+    if type(value).__name__ == "Mul" and len(value.args) == 2 and value.args[0].is_Float:
+        rate, parts = float(value.args[0]).as_integer_ratio()
+        if parts <= FINEST:
+            return rate * to_expr(_whole(value.args[1]), meaning), Expr.of(parts)
+    raise Untranslatable(str(value))
+
+
+FINEST = 1024
+
+
+def _whole(side: Any) -> Any:
+    return side.args[0] if type(side).__name__ == "ToFloat" else side
 
 
 def _apply(name: str, value: Any, arguments: list[Expr]) -> Expr:

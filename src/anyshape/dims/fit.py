@@ -10,8 +10,7 @@ One order decides what is simplest, and the first that has the values in every r
    minimum or maximum, ``d*(d + 1)//2``, a quotient rounded down or up with a factor and an offset, a slope such
    as ``2*d//3``; ``h//g``, ``n % b``, ``min(a, b + 1)``, ``h*w//g``;
 6. functions of one name each, multiplied or added up, found by moving one name alone: ``b*ceil(h/7)*(w + 1)``;
-7. the smallest or largest value, where the rows without it have an expression of the above: ``max(1, n//3)``;
-8. one of two values, below and above a size: ``3*min(1, max(0, n - 7))``.
+7. the smallest or largest value, where the rows without it have an expression of the above: ``max(1, n//3)``.
 
 Within each: names come before atoms. A number that is read off the rows costs one, 1 and -1 a half, 0 and the
 integers among the atoms nothing; the cheaper comes first.
@@ -48,7 +47,7 @@ def fit(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr] = ()
     """
     if not rows:
         return None
-    return _plain(rows, values, atoms) or _clamped(rows, values, atoms) or _stepped(rows, values, atoms)
+    return _plain(rows, values, atoms) or _clamped(rows, values, atoms)
 
 
 def _plain(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
@@ -62,26 +61,11 @@ def _clamped(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]
     """A value below or above which no row goes, and the expression that the other rows follow."""
     for bound, clamp in ((min(values), maximum), (max(values), minimum)):
         rest = [at for at, value in enumerate(values) if value != bound]
-        if len({values[at] for at in rest}) < 2:
-            continue
+        if len(values) - len(rest) < 2 or len({values[at] for at in rest}) < 2:
+            continue  # one row may lie off by accident
         inside = _plain([rows[at] for at in rest], [values[at] for at in rest], atoms)
         if inside is not None and _agrees(clamp(inside, bound), rows, values):
             return clamp(inside, bound)
-    return None
-
-
-def _stepped(rows: Sequence[Sizes], values: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
-    """A value up to a size and another beyond it, each seen twice; the first name or atom that tells them apart."""
-    two = sorted(set(values))
-    if len(two) != 2 or min(list(values).count(value) for value in two) < 2:
-        return None
-    for size in (*map(Expr.of, rows[0]), *atoms):
-        cells = [size.evaluate(row) for row in rows]
-        for low, high in (two, two[::-1]):
-            below = max(cell for cell, value in zip(cells, values, strict=True) if value == low)
-            above = min(cell for cell, value in zip(cells, values, strict=True) if value == high)
-            if below < above:
-                return low + (high - low) * minimum(1, maximum(0, size - below))
     return None
 
 

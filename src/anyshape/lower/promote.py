@@ -44,6 +44,10 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
         made = convert(leaf)
         if wanted is None:
             return made
+        if wanted.is_complex:
+            return (
+                _paired(made, leaf, wanted) if isinstance(leaf, Value) and not leaf.dtype.is_complex else made
+            )
         if isinstance(leaf, Value) and leaf.dtype != wanted and not leaf.dtype.is_complex:
             return _cast(made, wanted, made.shape)
         if isinstance(leaf, (Expr, Real)):  # a size among tensors
@@ -51,6 +55,12 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
         return made
 
     args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]
+    if wanted is not None and wanted.is_complex:
+        places = torch_bridge.tensor_arguments(step.target)
+        args = [
+            _number(item, wanted) if k in places and isinstance(item, (int, float)) else item
+            for k, item in enumerate(args)
+        ]
     kwargs = {}
     for key, item in step.kwargs.items():
         made = map_leaves(convert, item)
@@ -64,11 +74,31 @@ def _cast(value: ir.Value, wanted: torch.dtype, shape: ir.Shape | None) -> ir.Va
     return made
 
 
+def _number(number: float, wanted: torch.dtype) -> ir.Value:
+    """A plain number as a complex tensor."""
+    pair = torch.view_as_real(torch.tensor(number, dtype=wanted))
+    made: ir.Value = torch_bridge.onnx_opset().Constant(value=ir.tensor(pair.numpy()))
+    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted.to_real()), ir.Shape([2])
+    return made
+
+
+def _paired(value: ir.Value, leaf: Value, wanted: torch.dtype) -> ir.Value:
+    """A real tensor as a complex one: pairs of itself and zero."""
+    op = torch_bridge.onnx_opset()
+    real = op.Unsqueeze(
+        op.Cast(value, to=torch_bridge.onnx_dtype(wanted.to_real())), op.Constant(value_ints=[-1])
+    )
+    made: ir.Value = op.Concat(real, op.Sub(real, real), axis=-1)
+    sizes = [size if isinstance(size, int) else None for size in leaf.shape]
+    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted.to_real()), ir.Shape([*sizes, 2])
+    return made
+
+
 def _computed_in(step: Step) -> torch.dtype | None:
     """The type that tensors are brought to first, None if each keeps its own."""
     target, tensors = step.target, step.inputs
     packet = getattr(target, "overloadpacket", None)
-    if not tensors or not step.outputs or step.outputs[0] is None or step.outputs[0].dtype.is_complex:
+    if not tensors or not step.outputs or step.outputs[0] is None:
         return None
     result = step.outputs[0].dtype
     if packet in AS_RESULT:
@@ -82,11 +112,14 @@ def _computed_in(step: Step) -> torch.dtype | None:
 
 def _common(step: Step) -> torch.dtype | None:
     """The type in which a comparison is made."""
-    arguments: list[Any] = [
-        torch.empty([1] * min(len(leaf.shape), 1), dtype=leaf.dtype) if isinstance(leaf, Value) else leaf
-        for leaf in step.args
-        if isinstance(leaf, (Value, int, float))
-    ]
+    arguments = [_stand_in(leaf) for leaf in step.args if isinstance(leaf, (Value, int, float, Expr, Real))]
     if len(arguments) != 2:
         return None
     return torch.result_type(*arguments)
+
+
+def _stand_in(leaf: Any) -> Any:
+    """Something of the same type, by which PyTorch tells how it would promote."""
+    if isinstance(leaf, Value):
+        return torch.empty([1] * min(len(leaf.shape), 1), dtype=leaf.dtype)
+    return 1 if isinstance(leaf, Expr) else 1.0 if isinstance(leaf, Real) else leaf

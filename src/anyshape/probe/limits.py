@@ -173,7 +173,8 @@ def _index_hypotheses(oracle: Oracle, direction: Direction, moved: Point) -> lis
             continue
         for axis in direction.rates:
             for offset in (0, -1):
-                if sizes[axis] + offset < 0 or rule.high <= sizes[axis] + offset:
+                # An axis without entries has nothing to index: it can't tell its size from the last index.
+                if sizes[axis] < 1 or rule.high <= sizes[axis] + offset:
                     continue
                 limit = Expr.of(axis_name(axis)) + offset
                 index = Rule("index", min(rule.low, 1), rule.high, (), limit)

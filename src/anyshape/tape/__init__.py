@@ -6,6 +6,7 @@ from anyshape.tape.expand import expanded
 from anyshape.tape.explain import Apart, explained
 from anyshape.tape.explainer import Explainer, Unexplained
 from anyshape.tape.functional import functional
+from anyshape.tape.play import play
 from anyshape.tape.record import record, tape_of
 from anyshape.tape.roll import rolled_up
 from anyshape.tape.steps import Step, Tape, Value
@@ -20,6 +21,7 @@ __all__ = [
     "expanded",
     "explained",
     "functional",
+    "play",
     "record",
     "rolled_up",
     "tape_of",

@@ -29,7 +29,14 @@ def shared_formulas(steps: Sequence[Sequence[Step]]) -> dict[Step, dict[int, Exp
             and first.inputs
             and 0 < len(first.inputs[0].shape) <= MOST_AXES
         ):
-            key = (first.target, first.where.file, first.where.line, len(first.inputs[0].shape), _form(first))
+            key = (
+                first.target,
+                first.axes,
+                first.where.file,
+                first.where.line,
+                len(first.inputs[0].shape),
+                _form(first),
+            )
             groups[key].append(column)
     found: dict[Step, dict[int, Expr]] = {}
     for columns in groups.values():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape import torch_bridge
@@ -16,7 +17,7 @@ from anyshape.dims import Expr
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.recurrent import recurrent_as_operators
 from anyshape.source import innermost_caller, innermost_line
-from anyshape.tape.steps import Step, Tape, Value, map_leaves, number_of
+from anyshape.tape.steps import Read, Step, Tape, Value, map_leaves, number_of
 
 __all__ = ["record", "tape_of"]
 
@@ -27,10 +28,12 @@ def record(
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity."""
     recording = _Recording(names)
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
+    recording.valued.update(recording.tape.inputs)
     with (
         torch_bridge.quiet(),
         torch.no_grad(),
         recurrent_as_operators(),
+        _Reads(recording),
         torch_bridge.every_operator(recording.note),
     ):
         outputs = function(*tensors)
@@ -44,6 +47,7 @@ class _Recording:
     def __init__(self, names: Mapping[int, str]) -> None:
         self.names, self.tape = names, Tape([], {}, [], [])
         self.known = WeakIdKeyDictionary()
+        self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
 
     def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], None]:
         given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
@@ -55,9 +59,15 @@ class _Recording:
             made = map_leaves(self.new, result)
             many = isinstance(made, (list, tuple))
             outputs = tuple(made) if many else () if made is None else (made,)
-            self.tape.steps.append(Step(target, *given, outputs, where))
+            step = Step(target, *given, outputs, where)
+            self.tape.steps.append(step)
+            if target not in BY_SHAPE and self.valued.intersection(step.inputs):
+                self.valued.update(value for value in outputs if value is not None)
 
         return finish
+
+    def depends_on_values(self, item: Any) -> bool:
+        return isinstance(item, torch.Tensor) and self.known.get(item) in self.valued  # type: ignore[no-untyped-call]
 
     def leaf(self, leaf: Any) -> Any:
         return self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -92,6 +102,52 @@ def _hands_back(target: Any, args: Sequence[Any], result: Any) -> bool:
     return isinstance(result, torch.Tensor) and any(result is item for item in args)
 
 
+class _Reads(TorchFunctionMode):
+    """Notes where Python looks at the values of a tensor: what it does then is not on the tape."""
+
+    def __init__(self, recording: _Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in READERS and any(self.recording.depends_on_values(item) for item in args):
+            self.recording.tape.reads.append(Read(result, innermost_caller()))
+        return result
+
+
+READERS = frozenset(
+    (
+        torch.Tensor.item,
+        torch.Tensor.tolist,
+        torch.Tensor.numpy,
+        torch.Tensor.__array__,
+        torch.Tensor.__bool__,
+        torch.Tensor.__int__,
+        torch.Tensor.__float__,
+        torch.Tensor.__index__,
+        torch.equal,
+        torch.allclose,
+        torch.is_nonzero,
+    )
+)
+aten = torch.ops.aten
+BY_SHAPE = frozenset(
+    (
+        aten.zeros_like.default,
+        aten.ones_like.default,
+        aten.full_like.default,
+        aten.empty_like.default,
+        aten.new_zeros.default,
+        aten.new_ones.default,
+        aten.new_full.default,
+        aten.new_empty.default,
+    )
+)
+
+
 def tape_of(
     traced: torch.fx.GraphModule,
     names: Mapping[int, str],
@@ -101,6 +157,13 @@ def tape_of(
 ) -> Tape:
     """A traced graph as a tape; ``tensors`` are placeholders that are weights, ``number`` reads a symbolic size."""
     return _Reader(names, tensors or {}, number).read(traced)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaid:
+    """A symbolic number that is no size: it matters only if an operator takes it."""
+
+    text: str
 
 
 @dataclass(slots=True)
@@ -148,6 +211,8 @@ class _Reader:
     def read_number(self, node: torch.fx.Node, result: Any) -> Any:
         """A size, or a number that the model read out of a tensor: the tape notes which tensor."""
         assert self.number is not None
+        if not isinstance(result, torch.SymInt):
+            return _Unsaid(str(result))
         made = self.number(result)
         source = node.args[0] if node.args else None
         if node.target in torch_bridge.READS_A_VALUE and isinstance(made, Expr) and made.name is not None:
@@ -159,7 +224,12 @@ class _Reader:
 
     def resolved(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.fx.Node):
-            return self.known[leaf]
+            known = self.known[leaf]
+            if isinstance(known, _Unsaid):
+                raise CaptureFault(
+                    f"the trace computes with {known.text}, which is no whole number", where=_line(leaf)
+                )
+            return known
         return self.number(leaf) if self.number is not None else leaf
 
     def constant(self, tensor: Any, node: torch.fx.Node) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["Body", "LoopBody", "Step", "Tape", "Value", "leaves", "map_leaves", "number_of", "rolled"]
+__all__ = ["Body", "LoopBody", "Read", "Step", "Tape", "Value", "leaves", "map_leaves", "number_of", "rolled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +102,14 @@ class LoopBody:
     results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Python looked at the values of a tensor that depends on the inputs' values: what it saw, and where."""
+
+    seen: Any
+    where: SourceLine | None
+
+
 @dataclass(slots=True)
 class Tape:
     """Inputs, constant tensors by value, the steps, and the outputs."""
@@ -111,6 +119,7 @@ class Tape:
     steps: list[Step]
     outputs: list[Value]
     names: dict[Value, str] = field(default_factory=dict)  # of the constants that are the module's own
+    reads: list[Read] = field(default_factory=list)
 
     def used_only(self) -> Tape:
         """The tape without what no output needs."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import onnx_ir as ir
 import torch
 from onnxscript.onnx_opset import opset18
+
+from anyshape import torch_bridge
 
 __all__ = ["TRANSLATIONS"]
 
@@ -35,6 +38,37 @@ def batch_norm(
     return op.BatchNormalization(input, scale, shift, running_mean, running_var, epsilon=eps)
 
 
+def attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """Attention as torch.onnx has it; where heads share keys and values, these are repeated first."""
+    if enable_gqa:
+        key, value = _repeated(key, query), _repeated(value, query)
+    stock = torch_bridge.onnx_function(aten.scaled_dot_product_attention.default, False)
+    assert stock is not None
+    return stock(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+def _repeated(value: Value, query: Value) -> Value:
+    """Each head as often in a row as makes it as many as the queries have."""
+    rank = len(value.shape)
+    heads, wanted = op.Shape(value, start=-3, end=-2), op.Shape(query, start=-3, end=-2)
+    before, after = op.Shape(value, end=-3), op.Shape(value, start=-2)
+    wide = op.Unsqueeze(value, op.Constant(value_ints=[rank - 2]))
+    wide = op.Expand(wide, op.Concat(before, heads, op.Div(wanted, heads), after, axis=0))
+    made = op.Reshape(wide, op.Concat(before, wanted, after, axis=0), allowzero=1)
+    made.dtype = value.dtype
+    made.shape = ir.Shape([*value.shape[:-3], query.shape[-3], *value.shape[-2:]])
+    return made
+
+
 def same(self: Value, *rest: Any, **named: Any) -> Value:
     """An operator that changes nothing when a model runs."""
     return op.Identity(self)
@@ -42,6 +76,7 @@ def same(self: Value, *rest: Any, **named: Any) -> Value:
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.batch_norm.default: batch_norm,
+    aten.scaled_dot_product_attention.default: attention,
     **dict.fromkeys((aten.contiguous.default, aten.detach.default, aten.lift_fresh.default), same),
 }
 """Translations of operators as they are before PyTorch takes them apart."""
