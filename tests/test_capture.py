@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyshape.capture import Program, capture_symbolic
+from anyshape.capture import NoTape, Program, capture_symbolic
 from anyshape.errors import CaptureFault
 from anyshape.lower.operators import TRANSLATIONS
 
@@ -135,3 +135,30 @@ def test_sizes_that_depend_on_values_are_not_known(captured: Callable[..., Progr
 
     program = captured(Picks(), (torch.randn(9),), shapes={"x": "n"})
     assert program.outputs == ((None,),)
+
+
+class Fraction(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] > 20:
+            return x
+        return x / (x.shape[1] / 3)  # no whole number
+
+
+def test_a_trace_that_computes_with_a_fraction_is_a_fault_that_keeps_its_guards(
+    captured: Callable[..., Program], line_in: Callable[[str, str], int]
+) -> None:
+    with pytest.raises(NoTape, match=r"the trace computes with .*, which is no whole number") as caught:
+        captured(Fraction(), (torch.randn(2, 6),), shapes={"x": "batch, n"})
+    assert [str(guard) for guard in caught.value.guards] == ["n <= 20"]
+    assert caught.value.where is not None
+    assert caught.value.where.line == line_in(__file__, "# no whole number")
+
+
+class Bits(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_zeros(x.shape[1] | 1) + x.sum()
+
+
+def test_a_trace_with_a_size_that_has_no_expression_is_a_fault(captured: Callable[..., Program]) -> None:
+    with pytest.raises(NoTape, match="the trace has a size that no expression of the dims says: Bitwise"):
+        captured(Bits(), (torch.randn(2, 6),), shapes={"x": "batch, n"})

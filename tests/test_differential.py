@@ -218,10 +218,26 @@ def test_python_that_looks_at_values_is_told(traces: Made, line_in: Callable[[st
     def function(x: Tensor) -> Tensor:
         return x * int(x.sum().abs().item() * 1000)  # a number of its own
 
-    with pytest.raises(CaptureFault) as caught:
+    with pytest.raises(CaptureFault, match=r"Python looks at the values of a tensor \(\d") as caught:
         capture_differential(traces(function, "b, n", 4, 6))
+    assert caught.value.what.endswith("a graph can't follow what it does")
     assert caught.value.where is not None
     assert caught.value.where.line == line_in(__file__, "# a number of its own")
+    assert caught.value.hint == (
+        "Compute it with tensors (torch.where instead of if), or move the check out of the model."
+    )
+
+
+def test_python_may_look_at_values_if_the_result_is_the_same(traces: Made, run_tape: Run) -> None:
+    """What it would do otherwise is tried out."""
+
+    def function(x: Tensor) -> Tensor:
+        if bool((x == 0).all()):
+            return x * 2
+        return x + x
+
+    program = capture_differential(traces(function, "b, n", 4, 6))
+    agrees(program.body, function, run_tape, (1, 1), (3, 9))
 
 
 def test_a_model_that_fails_when_traced_is_told(traces: Made, line_in: Callable[[str, str], int]) -> None:

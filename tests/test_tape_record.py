@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape, functional, record, tape_of
+from anyshape.tape import Tape, functional, play, record, tape_of
 from anyshape.tape.constants import index_tensor, sizes_tensor
 from anyshape.tape.steps import AXES, Step, Value, leaves, map_leaves, number_of, rolled
 
@@ -90,6 +90,37 @@ def test_the_tape_can_be_run_again_with_other_values(run_tape: Run) -> None:
     x = torch.randn(2, 5, 3)
     with torch.no_grad():
         torch.testing.assert_close(run_tape(tape, [x]), function(x))
+
+
+def test_a_tape_is_played_on_other_values() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        values, places = torch.topk(x * torch.tensor([1.0, -1.0, 2.0]), 2)
+        return [values, places, *x.unbind()]
+
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(play(record(function, [torch.randn(2, 3)], {}), [x]), function(x))
+
+
+@pytest.mark.parametrize(
+    ("look", "seen"),
+    [
+        (lambda x: x.sum().item(), 3.0),
+        (lambda x: int(x[0]), 1),
+        (lambda x: x.tolist(), [1.0, 2.0]),
+        (lambda x: bool((x > 0).all()), True),
+        (lambda x: torch.equal(x, x + 0), True),
+    ],
+)
+def test_where_python_looks_at_values_is_noted(
+    look: Any, seen: Any, line_in: Callable[[str, str], int]
+) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        look(torch.zeros_like(x))  # sizes alone: nothing to note
+        look(x * 1)  # looks here
+        return [x]
+
+    (read,) = record(function, [torch.tensor([1.0, 2.0])], {}).reads
+    assert read.seen == seen and read.where is not None
 
 
 def test_values_know_shape_type_and_strides() -> None:
