@@ -111,12 +111,10 @@ def test_a_tape_is_played_on_other_values() -> None:
         (lambda x: torch.equal(x, x + 0), True),
     ],
 )
-def test_where_python_looks_at_values_is_noted(
-    look: Any, seen: Any, line_in: Callable[[str, str], int]
-) -> None:
+def test_where_python_looks_at_values_is_noted(look: Any, seen: Any) -> None:
     def function(x: Tensor) -> list[Tensor]:
         look(torch.zeros_like(x))  # sizes alone: nothing to note
-        look(x * 1)  # looks here
+        look(x * 1)
         return [x]
 
     (read,) = record(function, [torch.tensor([1.0, 2.0])], {}).reads
