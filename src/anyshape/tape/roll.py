@@ -8,7 +8,7 @@ same for all is read from outside, and what is used afterwards is the last of it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -268,7 +268,12 @@ class _Draft:
     before: list[Value]
     outside: list[Value]
     wanted: dict[Any, None]  # results used afterwards: ("last", carried), ("all", inner)
-    ragged: set[Inner]
+    end: int
+    ragged: dict[Inner, set[int]] = field(
+        default_factory=dict
+    )  # of several sizes: along which axes they are joined
+    joined: dict[Inner, Inner] = field(default_factory=dict)  # these, as what was joined so far
+    prefix: list[Step] = field(default_factory=list)
 
 
 def _draft(tape: Tape, start: int, size: int, count: int, plan: Plan) -> _Draft | None:
@@ -298,30 +303,61 @@ def _draft(tape: Tape, start: int, size: int, count: int, plan: Plan) -> _Draft 
         [before[k] for k in sorted(before)],
         [outside[k] for k in sorted(outside)],
         {},
-        set(),
+        start + size * count,
     )
-    _look_after(draft, owner, start + size * count)
+    _look_after(draft, owner)
     return draft
 
 
-def _look_after(draft: _Draft, owner: Mapping[Value, tuple[int, Inner]], end: int) -> None:
+def _look_after(draft: _Draft, owner: Mapping[Value, tuple[int, Inner]]) -> None:
     """Which results of the loop the rest of the tape uses, and how."""
     last = len(draft.blocks) - 1
-    uses = [(step.target in JOINS, step.args) for step in draft.tape.steps[end:]]
-    uses.append((False, tuple(draft.tape.outputs)))
-    for joins, args in uses:
+    uses = [(step.target in JOINS, step.args, _joined_along(step)) for step in draft.tape.steps[draft.end :]]
+    uses.append((False, tuple(draft.tape.outputs), None))
+    for joins, args, axis in uses:
         for item in args if joins else ():
             for inner in _runs(item, owner, last):
                 draft.wanted[("all", inner)] = None
+                if axis is not None:
+                    draft.ragged.setdefault(inner, set()).add(axis)
         for value in _singles(args, owner, last) if joins else leaves(args):
             home = owner.get(value) if isinstance(value, Value) else None
             if home is not None:
                 final = home[0] == last and home[1] in draft.plan.carried
                 draft.wanted[("last", home[1]) if final else ("all", home[1])] = None
-    for inner in (key[1] for key in draft.wanted if key[0] == "all"):
+    for inner in list(draft.ragged):
         shapes = {block[inner.step].outputs[inner.output].shape for block in draft.blocks}
-        if len(shapes) > 1:
-            draft.ragged.add(inner)
+        if len(shapes) == 1:
+            del draft.ragged[inner]
+
+
+def _joined_along(step: Step) -> int | None:
+    """The axis along which a step joins tensors that may differ in size there."""
+    if step.target is not aten.cat.default:
+        return None
+    axis: int = step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)
+    return axis % len(step.outputs[0].shape)
+
+
+def _gather(draft: _Draft, inner: Inner, axis: int) -> None:
+    """Results of several sizes can't be stacked: each round joins its own to what there is so far."""
+    last = draft.blocks[-1][inner.step].outputs[inner.output]
+    shape = list(last.shape)
+    shape[axis] = 0
+    so_far = Value(tuple(shape), last.dtype)
+    where = draft.blocks[0][inner.step].where
+    draft.prefix.append(Step(aten.zeros.default, (shape,), {"dtype": last.dtype}, (so_far,), where))
+    carried = Carried(len(draft.plan.carried))
+    source = Inner(len(draft.plan.roles), 0)
+    draft.plan = Plan((*draft.plan.roles, (carried, inner)), (*draft.plan.carried, source))
+    draft.before.append(so_far)
+    for block in draft.blocks:
+        item = block[inner.step].outputs[inner.output]
+        size = so_far.shape[axis] + item.shape[axis]
+        more = Value((*item.shape[:axis], size, *item.shape[axis + 1 :]), item.dtype)
+        block.append(Step(aten.cat.default, ([so_far, item], axis), {}, (more,), where))
+        so_far = more
+    draft.joined[inner] = source
 
 
 def _runs(item: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> Iterator[Inner]:
@@ -366,6 +402,14 @@ def _with_results(drafts: Sequence[_Draft]) -> list[Tape]:
     for draft in drafts:
         if len(draft.blocks) > 1 or draft is longest:
             wanted.update(draft.wanted)
+    for inner, axes in {inner: axes for draft in drafts for inner, axes in draft.ragged.items()}.items():
+        if len(axes) > 1:
+            continue
+        (axis,) = axes
+        for draft in drafts:
+            _gather(draft, inner, axis)
+        del wanted[("all", inner)]
+        wanted[("last", longest.joined[inner])] = None
     directions: list[int] = []
     made = {id(longest): _wired(longest, list(wanted), directions)}
     return [made.get(id(draft)) or _wired(draft, list(wanted), list(directions)) for draft in drafts]
@@ -387,10 +431,11 @@ def _wired(draft: _Draft, wanted: Sequence[Any], directions: list[int]) -> Tape:
         draft.blocks[0][0].where,
         Body(tuple(map(tuple, draft.blocks)), draft.plan, tuple(wanted)),
     )
-    joiner = _Joiner(_owners(draft.blocks), results, count, directions, given=bool(directions))
-    end = draft.place + count * len(draft.plan.roles)
-    steps = [*draft.tape.steps[: draft.place], step]
-    for item in draft.tape.steps[end:]:
+    joiner = _Joiner(
+        _owners(draft.blocks), results, count, directions, given=bool(directions), gathered=draft.joined
+    )
+    steps = [*draft.tape.steps[: draft.place], *draft.prefix, step]
+    for item in draft.tape.steps[draft.end :]:
         steps.extend(joiner.rewired(item))
     outputs, picks = _picked(list(draft.tape.outputs), joiner.owner, results, count, None)
     return replace(draft.tape, steps=[*steps, *picks], outputs=outputs)
@@ -405,6 +450,7 @@ class _Joiner:
     count: int
     directions: list[int]
     given: bool
+    gathered: Mapping[Inner, Inner]
 
     def rewired(self, step: Step) -> Iterator[Step]:
         if not any(value in self.owner for value in step.inputs):
@@ -428,7 +474,12 @@ class _Joiner:
         while at < len(items):
             direction = _run(items, at, self.owner, self.count - 1)
             if direction:
-                rounds = self.results[("all", self.owner[items[at]][1])]
+                inner = self.owner[items[at]][1]
+                if inner in self.gathered and direction > 0:
+                    parts.append(self.results[("last", self.gathered[inner])])
+                    at += self.count
+                    continue
+                rounds = self.results[("all", inner)]
                 moved, moves = _moved(rounds, axis, stacks, self.direction(direction), step.where)
                 yield from moves
                 parts.append(moved)

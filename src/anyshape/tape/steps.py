@@ -100,6 +100,9 @@ class LoopBody:
     carried_on: tuple[Value, ...]
     collected: tuple[Value, ...]
     results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
+    going: tuple[int, int, int] | None = (
+        None  # goes on while this axis of this carried value is above this size
+    )
 
 
 @dataclass(frozen=True, slots=True)
