@@ -198,6 +198,8 @@ CASES: dict[str, tuple[Function, list[tuple[Shape, ...]]]] = {
     "fmin": (lambda x, y: torch.fmin(x.log(), y.log()), [((3, 10), (10,)), ((1, 1), (1,))]),
     "hypot": (torch.hypot, [((3, 10), (10,)), ((1, 1), (1,))]),
     "copysign": (torch.copysign, [((3, 10), (10,)), ((1, 1), (1,))]),
+    "extremes of all": (lambda x: x.amax() - x.amin(), MATRIX),
+    "extremes along axes": (lambda x: (x.amax((0, 1)), x.amin(-1, keepdim=True)), MATRIX),
     "complex axes": (
         lambda x, y: torch.view_as_real(pairs(x)[:, None] * pairs(y).unsqueeze(-1)[0]),
         [((3, 10, 2), (4, 7, 2)), ((1, 1, 2), (1, 1, 2))],

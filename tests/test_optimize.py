@@ -18,8 +18,8 @@ class Wasteful(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("one", torch.arange(800.0).view(4, 200))
-        self.register_buffer("two", torch.arange(800.0).view(4, 200))
+        self.register_buffer("one", torch.arange(2000.0).view(4, 500))
+        self.register_buffer("two", torch.arange(2000.0).view(4, 500))
 
     def forward(self, x: Tensor, unused: Tensor) -> tuple[Tensor, Tensor]:
         x @ x.mT

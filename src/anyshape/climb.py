@@ -64,9 +64,10 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
     """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
     reference = Reference(case, agreed)
     attempts: list[_Attempt] = []
-    faults: list[Fault] = []
+    stuck: Fault | None = None
     climber = _Climber(case, reference, settings, progress)
     for rung in (_symbolic, _by_traces):
+        stuck = None
         try:
             for attempt in rung(climber, attempts):
                 attempts.append(attempt)
@@ -74,11 +75,18 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
                 if verdict.right:
                     return attempt.made(verdict)
         except Fault as fault:
-            faults.append(fault)
+            stuck = fault
             climber.guards = fault.guards if isinstance(fault, NoTape) else ()
     if not attempts:
-        raise faults[-1]  # of the rung that can do most
-    return _narrowed(attempts[0])
+        assert stuck is not None
+        raise stuck  # of the rung that can do most
+    try:
+        return _narrowed(attempts[0])
+    except VerifyFault as fault:
+        if stuck is None or attempts[0].program.rung == "symbolic":
+            raise
+        # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
+        raise stuck from fault
 
 
 @dataclass(slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import onnx_ir as ir
 import onnxscript.optimizer
 from onnx_ir.passes import common
@@ -16,7 +19,8 @@ def optimize(model: ir.Model) -> ir.Model:
     names = [value.name for value in (*model.graph.inputs, *model.graph.outputs)]
     with torch_bridge.quiet():
         made = _folded(model)
-        common.DeduplicateInitializersPass()(made)
+        for graph in made.graphs():
+            _store_once(graph)
         common.CommonSubexpressionEliminationPass()(made)
         common.RemoveUnusedNodesPass()(made)
     after = [value.name for value in (*made.graph.inputs, *made.graph.outputs)]
@@ -37,3 +41,21 @@ def _folded(model: ir.Model) -> ir.Model:
         common.InlinePass()(model)
         return model
     return copy
+
+
+def _store_once(graph: ir.Graph) -> None:
+    """Keep one of several equal weights: each side of a condition transposes what it uses for itself.
+
+    onnx_ir's passes compare small ones only, keep the bytes of all, or fail on types that numpy lacks (1.1).
+    """
+    kept: dict[Any, ir.Value] = {}
+    for value in list(graph.initializers.values()):
+        tensor = value.const_value
+        if tensor is None or tensor.dtype.is_string() or value.is_graph_input() or value.is_graph_output():
+            continue
+        key = (tensor.dtype, tuple(tensor.shape), hashlib.sha256(tensor.tobytes()).digest())
+        first = kept.setdefault(key, value)
+        if first is not value:
+            value.replace_all_uses_with(first)
+            assert value.name is not None
+            graph.initializers.pop(value.name)

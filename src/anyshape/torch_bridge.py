@@ -234,7 +234,17 @@ def every_operator(note: Note) -> Iterator[None]:
 def traced_symbolically(function: Callable[..., Any], tensors: Sequence[Any]) -> torch.fx.GraphModule:
     """The operators that ``function`` calls on tensors without data that belong to a symbolic trace."""
     with size_oblivious(), tensors[0].fake_mode:
-        return make_fx(function, tracing_mode="real")(*tensors)
+        return make_fx(_plain_result(function), tracing_mode="real")(*tensors)
+
+
+def _plain_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A named tuple as a plain one: a trace would hold a call of its class."""
+
+    def call(*tensors: Any) -> Any:
+        made = function(*tensors)
+        return tuple(made) if isinstance(made, tuple) else made
+
+    return call
 
 
 ASSERTIONS = frozenset(
@@ -356,7 +366,12 @@ def finished_model(graph: ir.Graph, recorder: Any) -> ir.Model:
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
-    return {**torch._decomp.decomposition_table, **table}
+    return {**torch._decomp.decomposition_table, **table, torch.ops.prims.var.default: _variance}
+
+
+def _variance(x: torch.Tensor, dims: list[int] | None, correction: float | None = 1) -> Any:
+    """std_mean is made of a primitive that is made of nothing else, though aten has its like."""
+    return torch.ops.aten.var.correction(x, dims, correction=correction)
 
 
 def decomposition(target: Any) -> Callable[..., Any] | None:
@@ -378,7 +393,7 @@ def traced_without_data(function: Callable[..., Any], values: Sequence[Any]) -> 
             else torch.empty(value.shape, dtype=value.dtype)
             for value in values
         ]
-        return make_fx(function)(*tensors)
+        return make_fx(_plain_result(function))(*tensors)
 
 
 def at_opset(model: ir.Model, opset: int | None) -> ir.Model:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from anyshape import torch_bridge
+from anyshape.dims import Expr
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.tape.steps import Step, Tape, Value
+from anyshape.tape.steps import Step, Tape, Value, map_leaves
 
 __all__ = ["functional"]
 
@@ -89,7 +90,7 @@ class _State:
         elif names == [_first_name(step)] and isinstance(step.args[0], Value):
             self.write_step(step)
         else:
-            raise _cannot(step, "writes to several tensors at once")
+            raise _cannot(step, "does not write to its first argument alone")
 
     def current(self, leaf: Any) -> Any:
         return self.now(leaf) if isinstance(leaf, Value) else leaf
@@ -138,6 +139,11 @@ class _State:
         called = replace(step.mapped(self.current), target=twin, outputs=(made,))
         if twin is aten.zeros_like.default:
             called = replace(called, args=(before,), kwargs={})
+        dtype = _dtype_of(called)
+        if dtype != made.dtype:  # a write keeps the type of what it writes to
+            raw = Value(made.shape, dtype)
+            self.steps.append(replace(called, outputs=(raw,)))
+            called = Step(aten._to_copy.default, (raw,), {"dtype": made.dtype}, (made,), step.where)
         self.steps.append(called)
         self.write(target, made, step.where)
         for output in step.outputs:  # an in-place operator returns what it wrote to
@@ -200,6 +206,21 @@ def _twin(step: Step) -> Any:
         if [str(item.type) for item in found._schema.arguments][: len(wanted)] == wanted:
             return found
     raise _cannot(step, "has no functional twin")
+
+
+def _dtype_of(step: Step) -> torch.dtype:
+    """The type that a functional twin returns: `gt_` writes numbers, `gt` returns truth values."""
+    if torch.Tag.pointwise not in step.target.tags:
+        return step.outputs[0].dtype
+
+    def argument(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            return torch.empty([1] * len(leaf.shape), dtype=leaf.dtype, device="meta")
+        return 1 if isinstance(leaf, Expr) else leaf
+
+    args, kwargs = map_leaves(argument, (step.args, step.kwargs))
+    made: torch.dtype = step.target(*args, **kwargs).dtype
+    return made
 
 
 def _same(output: Value, target: Value) -> Step:

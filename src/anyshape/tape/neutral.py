@@ -32,11 +32,17 @@ def filled_in(
         source = ids[model].get(tape.steps[here].args[0])
         have = [k for k in range(len(tapes)) if here < len(signs[k]) and signs[k][here] == wanted]
         have = [k for k in have if ids[k].get(tapes[k].steps[here].args[0]) == source]
-        steps = [tapes[k].steps[here] for k in have]
+        steps = [_from_the_front(tapes[k].steps[here]) for k in have]
         made = list(tapes)
+        for k, step in zip(have, steps, strict=True):
+            made[k] = replace(tapes[k], steps=[*tapes[k].steps[:here], step, *tapes[k].steps[here + 1 :]])
+        # A loop that ends earlier lacks a slice too, but goes on with something else.
+        after = _next_sign(tape, signs[model], here + 1)
         for k in range(len(tapes)):
             if k not in have:
-                filled = _filled(tapes[k], ids[k], tape, ids[model], signs[model], here, steps)
+                filled = None
+                if _next_sign(tapes[k], signs[k], here) == after:
+                    filled = _filled(tapes[k], ids[k], tape, ids[model], here, steps)
                 if filled is None:
                     break
                 made[k] = filled
@@ -46,14 +52,25 @@ def filled_in(
     return None
 
 
+def _next_sign(tape: Tape, signs: Sequence[Any], here: int) -> Sequence[Any]:
+    """The first step from here on that could not be left out; empty at the end."""
+    while here < len(tape.steps) and tape.steps[here].target in NEUTRAL:
+        here += 1
+    return signs[here : here + 1]
+
+
+def _from_the_front(step: Step) -> Step:
+    """A slice whose bounds count from the front: no bound from behind says "to the end"."""
+    if step.target is not aten.slice.Tensor:
+        return step
+    axis = step.args[1] if len(step.args) > 1 else 0
+    size = step.args[0].shape[axis]
+    bounds = (bound if bound is None or bound >= 0 else max(0, bound + size) for bound in step.args[2:4])
+    return replace(step, args=(*step.args[:2], *bounds, *step.args[4:]))
+
+
 def _filled(
-    tape: Tape,
-    ids: Ids,
-    model: Tape,
-    model_ids: Ids,
-    model_signs: Sequence[Any],
-    here: int,
-    steps: Sequence[Step],
+    tape: Tape, ids: Ids, model: Tape, model_ids: Ids, here: int, steps: Sequence[Step]
 ) -> Tape | None:
     pattern = model.steps[here]
     name = model_ids.get(pattern.args[0])
@@ -69,8 +86,17 @@ def _filled(
         return None
     same = Value(given.shape, given.dtype, given.strides)
     step = replace(pattern, args=(given, *args), outputs=(same,))
-    rest = _following(tape.steps[here:], tape.outputs, model, here + 1, given, same, pattern.outputs[0])
+    rest = _following(tape.steps[here:], tape.outputs, model, here + 1, given, same, _results(model, here))
     return replace(tape, steps=[*tape.steps[:here], step, *rest[0]], outputs=rest[1])
+
+
+def _results(model: Tape, here: int) -> set[Value]:
+    """What a step makes, and what further steps make of it that may be missing as well."""
+    found = set(model.steps[here].outputs)
+    for step in model.steps[here + 1 :]:
+        if step.target in NEUTRAL and step.args[0] in found:
+            found.update(step.outputs)
+    return found
 
 
 def _following(
@@ -80,7 +106,7 @@ def _following(
     place: int,
     given: Value,
     same: Value,
-    result: Value,
+    results: set[Value],
 ) -> tuple[list[Step], list[Value]]:
     """The rest of the tape, using the new step's result wherever the tape that had it does."""
     made: list[Step] = []
@@ -96,19 +122,19 @@ def _following(
             continue
         at = twin + 1
         theirs = iter(model.steps[twin].inputs)
-        made.append(step.mapped(lambda leaf: _swapped(leaf, theirs, given, same, result)))  # noqa: B023
+        made.append(step.mapped(lambda leaf: _swapped(leaf, theirs, given, same, results)))  # noqa: B023
     last = [
-        same if mine is given and theirs is result else mine
+        same if mine is given and theirs in results else mine
         for mine, theirs in zip(outputs, model.outputs, strict=False)
     ]
     return made, [*last, *outputs[len(last) :]]
 
 
-def _swapped(leaf: Any, theirs: Any, given: Value, same: Value, result: Value) -> Any:
+def _swapped(leaf: Any, theirs: Any, given: Value, same: Value, results: set[Value]) -> Any:
     if not isinstance(leaf, Value):
         return leaf
     other = next(theirs, None)
-    return same if leaf is given and other is result else leaf
+    return same if leaf is given and other in results else leaf
 
 
 # --- Which arguments leave a tensor as it is ------------------------------------------------------------

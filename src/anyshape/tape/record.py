@@ -54,6 +54,8 @@ class _Recording:
         where = innermost_caller()
 
         def finish(result: Any) -> None:
+            if _hands_back(target, args, result):
+                return
             made = map_leaves(self.new, result)
             many = isinstance(made, (list, tuple))
             outputs = tuple(made) if many else () if made is None else (made,)
@@ -90,6 +92,14 @@ class _Recording:
             # The model may write to a tensor of its own making; to its weights it does not.
             self.tape.constants[found] = tensor.detach() if own is not None else tensor.detach().clone()
         return found
+
+
+def _hands_back(target: Any, args: Sequence[Any], result: Any) -> bool:
+    """Whether an operator returned its own argument without its schema saying so: type_as, atleast_1d."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or schema.is_mutable or torch_bridge.viewed_argument(target) is not None:
+        return False
+    return isinstance(result, torch.Tensor) and any(result is item for item in args)
 
 
 class _Reads(TorchFunctionMode):

@@ -59,7 +59,8 @@ def _closer(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
     filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
     if filled is not None:
         return filled
-    others = [k for k in range(1, len(tapes)) if here >= len(signs[k]) or signs[k][here] != signs[0][here]]
+    # One step of each tape, or none where it has ended: the first may be the shortest.
+    others = [k for k in range(1, len(tapes)) if signs[k][here : here + 1] != signs[0][here : here + 1]]
     others += [k for k in range(1, len(tapes)) if k not in others]
     for other in others:
         for short, long in ((0, other), (other, 0)):

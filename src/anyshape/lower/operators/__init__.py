@@ -8,6 +8,7 @@ from typing import Any
 from anyshape.lower.operators import (
     distances,
     elementwise,
+    extremes,
     indexing,
     order,
     plain,
@@ -26,6 +27,7 @@ __all__ = ["COMPLEX", "TRANSLATIONS"]
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **distances.TRANSLATIONS,
     **elementwise.TRANSLATIONS,
+    **extremes.TRANSLATIONS,
     **indexing.TRANSLATIONS,
     **order.TRANSLATIONS,
     **plain.TRANSLATIONS,
