@@ -130,9 +130,11 @@ class _Scope:
                 self._keep(step, function(*args, **kwargs))
 
     def _function(self, step: Step) -> Callable[..., Any]:
-        is_complex = any(value.dtype.is_complex for value in step.inputs)
-        own = COMPLEX if is_complex else self.translations
-        function = own.get(step.target) or torch_bridge.onnx_function(step.target, is_complex)
+        own = COMPLEX if step.is_complex else self.translations
+        target = step.target
+        if any(isinstance(leaf, (Expr, Real)) for leaf in step.args):
+            target = torch_bridge.for_tensors(target)  # a size comes as a tensor, not as a plain number
+        function = own.get(target) or torch_bridge.onnx_function(target, step.is_complex)
         if function is None:
             raise LowerFault(
                 f"ONNX has no translation for the operator {_name(step.target)}",
