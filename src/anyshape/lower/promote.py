@@ -52,6 +52,8 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
             return _cast(made, wanted, made.shape)
         if isinstance(leaf, (Expr, Real)):  # a size among tensors
             return _cast(made, wanted, ir.Shape([]))
+        if packet in SELECTS and type(leaf) is int and wanted.is_floating_point:
+            return float(leaf)  # with a fraction as its alternative, no tensor tells the type
         return made
 
     args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]

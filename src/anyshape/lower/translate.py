@@ -276,14 +276,14 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _name_values(nodes: Sequence[ir.Node], prefix: str = "") -> None:
-    """Names that are unique in the whole model, loops included."""
+    """Names that are unique in the whole model, loops and both sides of a condition included."""
     for number, node in enumerate(nodes):
         node.name = f"n{prefix}{number}_{node.op_type}"
         for place, output in enumerate(node.outputs):
             output.name = f"v{prefix}{number}_{place}"
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                graph = attribute.as_graph()
-                for place, value in enumerate(graph.inputs):
-                    value.name = f"v{prefix}{number}_in{place}"
-                _name_values(list(graph), f"{prefix}{number}_")
+        inner = [item for item in node.attributes.values() if item.type == ir.AttributeType.GRAPH]
+        for side, attribute in enumerate(inner):
+            graph = attribute.as_graph()
+            for place, value in enumerate(graph.inputs):
+                value.name = f"v{prefix}{number}_{side}_in{place}"
+            _name_values(list(graph), f"{prefix}{number}_{side}_")
