@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyshape.capture import NoTape, Program, capture_symbolic
+from anyshape.capture import NoTape, Program, Traces, capture_regions, capture_symbolic
 from anyshape.errors import CaptureFault
 from anyshape.lower.operators import TRANSLATIONS
 
@@ -162,3 +162,22 @@ class Bits(nn.Module):
 def test_a_trace_with_a_size_that_has_no_expression_is_a_fault(captured: Callable[..., Program]) -> None:
     with pytest.raises(NoTape, match="the trace has a size that no expression of the dims says: Bitwise"):
         captured(Bits(), (torch.randn(2, 6),), shapes={"x": "batch, n"})
+
+
+class Pieces(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        if x.shape[1] > 8:  # more of them
+            return x.sin(), x.cos()
+        return (x.exp(),)
+
+
+def test_another_number_of_outputs_is_a_fault(
+    found: Callable[..., Any], line_in: Callable[[str, str], int]
+) -> None:
+    first = found(Pieces(), (torch.randn(2, 6),), shapes={"x": "batch, n"})
+    traces = Traces(first.case, first.agreed, TRANSLATIONS)
+    with pytest.raises(
+        CaptureFault, match=r"the model returns other tensors where n <= 8: 1 with 2 axes, beyond 2 with 2, 2"
+    ) as info:
+        capture_regions(traces, [{"batch": 3, "n": 12}])
+    assert "one number and rank" in info.value.hint

@@ -335,6 +335,13 @@ def onnx_argument(leaf: Any) -> Any:
     return leaf
 
 
+def for_tensors(target: Any) -> Any:
+    """The overload that takes tensors where this one takes a plain number: `mul.Tensor` for `mul.Scalar`."""
+    if getattr(target, "_overloadname", "") == "Scalar" and hasattr(target.overloadpacket, "Tensor"):
+        return target.overloadpacket.Tensor
+    return target
+
+
 @functools.cache
 def tensor_arguments(target: Any) -> frozenset[int]:
     """The places of an operator's arguments that are tensors by its schema, though a number may be given."""

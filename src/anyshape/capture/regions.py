@@ -47,9 +47,20 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Pr
             raise
         then = _captured(*_side(traces, condition, further), budget)
         otherwise = _captured(*_side(traces, _negated(condition), further), budget)
+        if [len(shape) for shape in then.outputs] != [len(shape) for shape in otherwise.outputs]:
+            raise CaptureFault(
+                f"the model returns other tensors where {condition}: {len(then.outputs)} with "
+                f"{_ranks(then)} axes, beyond {len(otherwise.outputs)} with {_ranks(otherwise)}",
+                where=parted.where,
+                hint="Return tensors of one number and rank at every size.",
+            ) from parted
         assert isinstance(then.body, (Tape, Split)) and isinstance(otherwise.body, (Tape, Split))
         body = Split(condition, parted.where, then.body, otherwise.body)
         return Program(body, "regions", outputs=_common(then.outputs, otherwise.outputs))
+
+
+def _ranks(program: Program) -> str:
+    return ", ".join(str(len(shape)) for shape in program.outputs)
 
 
 Shapes = tuple[tuple[Expr | None, ...], ...]

@@ -60,7 +60,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
     if wanted is not None and wanted.is_complex:
         places = torch_bridge.tensor_arguments(step.target)
         args = [
-            _number(item, wanted) if k in places and isinstance(item, (int, float)) else item
+            _number(item, wanted) if k in places and isinstance(item, (int, float, complex)) else item
             for k, item in enumerate(args)
         ]
     kwargs = {}
@@ -76,7 +76,7 @@ def _cast(value: ir.Value, wanted: torch.dtype, shape: ir.Shape | None) -> ir.Va
     return made
 
 
-def _number(number: float, wanted: torch.dtype) -> ir.Value:
+def _number(number: complex, wanted: torch.dtype) -> ir.Value:
     """A plain number as a complex tensor."""
     pair = torch.view_as_real(torch.tensor(number, dtype=wanted))
     made: ir.Value = torch_bridge.onnx_opset().Constant(value=ir.tensor(pair.numpy()))

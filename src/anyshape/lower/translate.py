@@ -130,9 +130,11 @@ class _Scope:
                 self._keep(step, function(*args, **kwargs))
 
     def _function(self, step: Step) -> Callable[..., Any]:
-        is_complex = any(value.dtype.is_complex for value in step.inputs)
-        own = COMPLEX if is_complex else self.translations
-        function = own.get(step.target) or torch_bridge.onnx_function(step.target, is_complex)
+        own = COMPLEX if step.is_complex else self.translations
+        target = step.target
+        if any(isinstance(leaf, (Expr, Real)) for leaf in step.args):
+            target = torch_bridge.for_tensors(target)  # a size comes as a tensor, not as a plain number
+        function = own.get(target) or torch_bridge.onnx_function(target, step.is_complex)
         if function is None:
             raise LowerFault(
                 f"ONNX has no translation for the operator {_name(step.target)}",
@@ -150,14 +152,24 @@ class _Scope:
         inner.sizes.made[Expr.of(body.index)] = number
         carried = [_graph_input(value, f"carried_{k}") for k, value in enumerate(body.carried)]
         inner.values.update(zip(body.carried, carried, strict=True))
+        for value, made in zip(body.carried, carried, strict=True):
+            inner._know_sizes(value, made)
         inner.run(body.steps)
         kept = [inner.values[value] for value in (*body.carried_on, *body.collected)]
-        outputs = inner._handed_on([going, *kept])
+        goes_on = going
+        if body.going is not None:
+            number_of_value, axis, size = body.going
+            goes_on = inner._above(kept[number_of_value], axis, size)
+            goes_on.dtype = ir.DataType.BOOL
+        outputs = inner._handed_on([goes_on, *kept])
         for output in outputs[1:]:
             output.shape = None  # it may change from round to round
         graph = ir.Graph([number, going, *carried], outputs, nodes=inner.recorder.nodes, name=body.index)
         count, before = step.args[0], [self.values[value] for value in step.args[1]]
-        yes = self._add("Constant", [], {"value": ir.tensor(np.asarray(True))})
+        if body.going is not None:
+            yes = self._above(before[body.going[0]], *body.going[1:])
+        else:
+            yes = self._add("Constant", [], {"value": ir.tensor(np.asarray(True))})
         node = ir.Node(
             "",
             "Loop",
@@ -212,9 +224,17 @@ class _Scope:
             if value is not None and output is not None:
                 _describe(output, value)
                 self.values[value] = output
-                for axis, size in enumerate(value.shape):
-                    if isinstance(size, Expr) and size.name is not None:
-                        self.sizes.sources.setdefault(size.name, (output, axis, size))
+                self._know_sizes(value, output)
+
+    def _know_sizes(self, value: Value, output: ir.Value) -> None:
+        """A size that depends on values, or changes from round to round, is read off where it is first seen."""
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, Expr) and size.name is not None:
+                self.sizes.sources.setdefault(size.name, (output, axis, size))
+
+    def _above(self, value: ir.Value, axis: int, size: int) -> ir.Value:
+        read = self._add("Gather", [self._add("Shape", [value], {}), self.sizes.constant(axis)], {"axis": 0})
+        return self._add("Greater", [read, self.sizes.constant(size)], {})
 
     def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any]) -> ir.Value:
         node = ir.node(operator, list(inputs), attributes)

@@ -60,10 +60,9 @@ def _expand_into(
 
 
 def _translated(step: Step, own: Collection[Any]) -> bool:
-    is_complex = any(value.dtype.is_complex for value in step.inputs)
-    if step.target is number_of or (("complex", step.target) if is_complex else step.target) in own:
+    if step.target is number_of or (("complex", step.target) if step.is_complex else step.target) in own:
         return True
-    return torch_bridge.onnx_function(step.target, is_complex) is not None
+    return torch_bridge.onnx_function(step.target, step.is_complex) is not None
 
 
 def _at(steps: Sequence[Step], where: SourceLine | None) -> list[Step]:

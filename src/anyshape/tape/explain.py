@@ -12,7 +12,7 @@ import torch
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
 from anyshape.tape.constants import explained_constant
-from anyshape.tape.explainer import Explainer
+from anyshape.tape.explainer import Explainer, Unexplained
 from anyshape.tape.formulas import shared_formulas
 from anyshape.tape.steps import LoopBody, Step, Tape, Value, leaves
 
@@ -173,7 +173,14 @@ def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: 
 def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
     """A loop of all tapes as one: its rounds are so many more rows, in which the round's number is a size as well."""
     first, plan = column[0], column[0].body.plan
-    count = explainer.leaf([step.args[0] for step in column], (), first.where)
+    going = None
+    try:
+        count = explainer.leaf([step.args[0] for step in column], (), first.where)
+    except Unexplained:
+        going = _while(column)
+        if going is None:
+            raise
+        count = MOST_ROUNDS
     before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
     index = f"_t{explainer.depth}"
     rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
@@ -210,6 +217,7 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
             plan.carried.index(source) if kind == "last" else len(plan.carried) + collected.index(source)
             for kind, source in results
         ),
+        going,
     )
     atoms = [size for value in before for size in value.shape if isinstance(size, Expr)]
     outputs = tuple(
@@ -217,6 +225,23 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
+
+
+MOST_ROUNDS = 1 << 31
+
+
+def _while(column: Sequence[Step]) -> tuple[int, int, int] | None:
+    """A carried value's axis that is above some size before every round, and not after the last: `while h > 8`."""
+    for number, source in enumerate(column[0].body.plan.carried):
+        for axis in range(len(column[0].args[1][number].shape)):
+            before, after = [], []
+            for step in column:
+                sizes = [block[source.step].outputs[source.output].shape[axis] for block in step.body.blocks]
+                before += [step.args[1][number].shape[axis], *sizes[:-1]]
+                after.append(sizes[-1])
+            if max(after) < min(before):
+                return number, axis, max(after)
+    return None
 
 
 def _some_rounds(count: int) -> list[int]:

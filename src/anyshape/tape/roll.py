@@ -7,22 +7,23 @@ same for all is read from outside, and what is used afterwards is the last of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from anyshape.tape.explain import Apart, lined_up, numbered
 from anyshape.tape.neutral import filled_in
-from anyshape.tape.steps import Body, Step, Tape, Value, leaves, map_leaves, rolled
+from anyshape.tape.plan import Plan, plan_of
+from anyshape.tape.steps import Step, Tape, Value, map_leaves
+from anyshape.tape.wire import draft_of, with_results
 
 __all__ = ["rolled_up"]
 
 aten = torch.ops.aten
 MOST_LOOPS = 200
 LONGEST_BODY = 2000
-JOINS = {aten.stack.default, aten.cat.default}
 UNPACKS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default}
 
 
@@ -124,12 +125,12 @@ def _roll_all(
         left = [count - peeled for count in counts]
         if min(left) < 1:
             break
-        plan = _plan(tapes[longest], first, size, left[longest])
+        plan = plan_of(tapes[longest], first, size, left[longest])
         if plan is None:
             continue
-        drafts = [_draft(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
+        drafts = [draft_of(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
         if all(draft is not None for draft in drafts):
-            made = _with_results([draft for draft in drafts if draft is not None])
+            made = with_results([draft for draft in drafts if draft is not None])
             return [_rolled_again(tape, body, first + 1, n, plan) for tape, n in zip(made, left, strict=True)]
     return None
 
@@ -154,338 +155,10 @@ def _rolled_again(tape: Tape, body: Sequence[Any], start: int, count: int, plan:
         else:
             at += 1
     for place in reversed(places):
-        draft = _draft(tape, place, len(body), count, plan)
+        draft = draft_of(tape, place, len(body), count, plan)
         if draft is not None:
-            (tape,) = _with_results([draft])
+            (tape,) = with_results([draft])
     return tape
-
-
-# --- How a body goes ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """A result of this round: of which step, and which of its outputs."""
-
-    step: int
-    output: int
-
-    def pick(self, steps: Sequence[Step], carried: Sequence[Value], outside: Sequence[Value]) -> Value:
-        return steps[self.step].outputs[self.output]
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A result of the round before: the number of the carried value."""
-
-    number: int
-
-    def pick(self, steps: Sequence[Step], carried: Sequence[Value], outside: Sequence[Value]) -> Value:
-        return carried[self.number]
-
-
-@dataclass(frozen=True, slots=True)
-class Outer:
-    """A value from outside the loop, the same in every round."""
-
-    number: int
-
-    def pick(self, steps: Sequence[Step], carried: Sequence[Value], outside: Sequence[Value]) -> Value:
-        return outside[self.number]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where each value in the body comes from, and which results are carried."""
-
-    roles: tuple[tuple[Any, ...], ...]  # for each step, for each value among its arguments
-    carried: tuple[Inner, ...]
-
-    @property
-    def text(self) -> str:
-        return repr(self)
-
-
-def _plan(tape: Tape, start: int, size: int, count: int) -> Plan | None:
-    blocks = _cut(tape, start, size, count)
-    owner = _owners(blocks)
-    carried: dict[tuple[Inner, Value], int] = {}
-    outer: dict[Value, int] = {}
-    roles: list[tuple[Any, ...]] = []
-    for step in range(size):
-        found = []
-        for refs in zip(*(block[step].inputs for block in blocks), strict=True):
-            role = _role(refs, owner, carried, outer)
-            if role is None:
-                return None
-            found.append(role)
-        roles.append(tuple(found))
-    return Plan(tuple(roles), tuple(inner for inner, _ in carried))
-
-
-def _cut(tape: Tape, start: int, size: int, count: int) -> list[list[Step]]:
-    return [tape.steps[start + k * size : start + (k + 1) * size] for k in range(count)]
-
-
-def _owners(blocks: Sequence[Sequence[Step]]) -> dict[Value, tuple[int, Inner]]:
-    return {
-        value: (round_, Inner(number, k))
-        for round_, block in enumerate(blocks)
-        for number, step in enumerate(block)
-        for k, value in enumerate(step.outputs)
-        if value is not None
-    }
-
-
-def _role(
-    refs: Sequence[Value],
-    owner: Mapping[Value, tuple[int, Inner]],
-    carried: dict[tuple[Inner, Value], int],
-    outer: dict[Value, int],
-) -> Inner | Carried | Outer | None:
-    homes = [owner.get(ref) for ref in refs]
-    if homes[0] is None:
-        if all(ref is refs[0] for ref in refs):
-            return Outer(outer.setdefault(refs[0], len(outer)))
-        source = homes[1][1] if len(homes) > 1 and homes[1] is not None else None
-        if source is not None and all(home == (k, source) for k, home in enumerate(homes[1:])):
-            return Carried(carried.setdefault((source, refs[0]), len(carried)))
-        return None
-    inner = homes[0][1]
-    return inner if all(home == (k, inner) for k, home in enumerate(homes)) else None
-
-
-# --- One tape -------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A tape in which one loop is rolled, but what is used of it afterwards is not wired up yet."""
-
-    tape: Tape
-    place: int
-    blocks: list[list[Step]]
-    plan: Plan
-    before: list[Value]
-    outside: list[Value]
-    wanted: dict[Any, None]  # results used afterwards: ("last", carried), ("all", inner)
-    ragged: set[Inner]
-
-
-def _draft(tape: Tape, start: int, size: int, count: int, plan: Plan) -> _Draft | None:
-    blocks = _cut(tape, start, size, count)
-    owner = _owners(blocks)
-    before: dict[int, Value] = {}
-    outside: dict[int, Value] = {}
-    for round_, block in enumerate(blocks):
-        for step, roles in zip(block, plan.roles, strict=True):
-            for value, role in zip(step.inputs, roles, strict=True):
-                home = owner.get(value)
-                if isinstance(role, Inner):
-                    fits = home == (round_, role)
-                elif isinstance(role, Outer):
-                    fits = home is None and outside.setdefault(role.number, value) is value
-                elif round_ == 0:
-                    fits = home is None and before.setdefault(role.number, value) is value
-                else:
-                    fits = home == (round_ - 1, plan.carried[role.number])
-                if not fits:
-                    return None
-    draft = _Draft(
-        tape,
-        start,
-        blocks,
-        plan,
-        [before[k] for k in sorted(before)],
-        [outside[k] for k in sorted(outside)],
-        {},
-        set(),
-    )
-    _look_after(draft, owner, start + size * count)
-    return draft
-
-
-def _look_after(draft: _Draft, owner: Mapping[Value, tuple[int, Inner]], end: int) -> None:
-    """Which results of the loop the rest of the tape uses, and how."""
-    last = len(draft.blocks) - 1
-    uses = [(step.target in JOINS, step.args) for step in draft.tape.steps[end:]]
-    uses.append((False, tuple(draft.tape.outputs)))
-    for joins, args in uses:
-        for item in args if joins else ():
-            for inner in _runs(item, owner, last):
-                draft.wanted[("all", inner)] = None
-        for value in _singles(args, owner, last) if joins else leaves(args):
-            home = owner.get(value) if isinstance(value, Value) else None
-            if home is not None:
-                final = home[0] == last and home[1] in draft.plan.carried
-                draft.wanted[("last", home[1]) if final else ("all", home[1])] = None
-    for inner in (key[1] for key in draft.wanted if key[0] == "all"):
-        shapes = {block[inner.step].outputs[inner.output].shape for block in draft.blocks}
-        if len(shapes) > 1:
-            draft.ragged.add(inner)
-
-
-def _runs(item: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> Iterator[Inner]:
-    """The results of which a list has those of every round, in order or in reverse."""
-    if isinstance(item, list):
-        for at, value in enumerate(item):
-            if _run(item, at, owner, last):
-                yield owner[value][1]
-
-
-def _run(items: Sequence[Any], at: int, owner: Mapping[Value, tuple[int, Inner]], last: int) -> int:
-    """1 if the list has all rounds of a result from here on, -1 if it has them in reverse, else 0."""
-    home = owner.get(items[at])
-    if home is not None and at + last < len(items):
-        for direction in (1, -1):
-            rounds = range(last + 1) if direction > 0 else range(last, -1, -1)
-            if all(owner.get(items[at + k]) == (round_, home[1]) for k, round_ in enumerate(rounds)):
-                return direction
-    return 0
-
-
-def _singles(args: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> Iterator[Value]:
-    """The values in a step's arguments that are not part of such a run."""
-    for item in args:
-        if not isinstance(item, list):
-            yield from (leaf for leaf in leaves(item) if isinstance(leaf, Value))
-            continue
-        at = 0
-        while at < len(item):
-            if _run(item, at, owner, last):
-                at += last + 1
-            else:
-                yield item[at]
-                at += 1
-
-
-def _with_results(drafts: Sequence[_Draft]) -> list[Tape]:
-    """The tapes with their loops in place: every one with the same results, whichever of them it needs itself."""
-    # A loop of one round can't tell the last result from the only one, nor a list from its reverse.
-    longest = max(drafts, key=lambda draft: len(draft.blocks))
-    wanted: dict[Any, None] = {}
-    for draft in drafts:
-        if len(draft.blocks) > 1 or draft is longest:
-            wanted.update(draft.wanted)
-    directions: list[int] = []
-    made = {id(longest): _wired(longest, list(wanted), directions)}
-    return [made.get(id(draft)) or _wired(draft, list(wanted), list(directions)) for draft in drafts]
-
-
-def _wired(draft: _Draft, wanted: Sequence[Any], directions: list[int]) -> Tape:
-    """The tape with the loop as one step; ``directions`` of the lists it is used in are noted, or followed if given."""
-    count, last = len(draft.blocks), draft.blocks[-1]
-    results: dict[Any, Value] = {}
-    for kind, inner in wanted:
-        final = last[inner.step].outputs[inner.output]
-        shape = final.shape if kind == "last" else (count, *final.shape)
-        results[(kind, inner)] = Value(shape, final.dtype)
-    step = Step(
-        rolled,
-        (count, list(draft.before), list(draft.outside)),
-        {},
-        tuple(results.values()),
-        draft.blocks[0][0].where,
-        Body(tuple(map(tuple, draft.blocks)), draft.plan, tuple(wanted)),
-    )
-    joiner = _Joiner(_owners(draft.blocks), results, count, directions, given=bool(directions))
-    end = draft.place + count * len(draft.plan.roles)
-    steps = [*draft.tape.steps[: draft.place], step]
-    for item in draft.tape.steps[end:]:
-        steps.extend(joiner.rewired(item))
-    outputs, picks = _picked(list(draft.tape.outputs), joiner.owner, results, count, None)
-    return replace(draft.tape, steps=[*steps, *picks], outputs=outputs)
-
-
-@dataclass(slots=True)
-class _Joiner:
-    """Puts a loop's results in the place of what its rounds made one by one."""
-
-    owner: Mapping[Value, tuple[int, Inner]]
-    results: Mapping[Any, Value]
-    count: int
-    directions: list[int]
-    given: bool
-
-    def rewired(self, step: Step) -> Iterator[Step]:
-        if not any(value in self.owner for value in step.inputs):
-            yield step
-        elif step.target in JOINS and isinstance(step.args[0], list):
-            yield from self.joined(step)
-        else:
-            tree = [step.args, step.kwargs]
-            args, picks = _picked(tree, self.owner, self.results, self.count, step.where)
-            yield from picks
-            yield replace(step, args=args[0], kwargs=args[1])
-
-    def joined(self, step: Step) -> Iterator[Step]:
-        """stack or cat of a list that has all rounds of a result in it: the rounds are one tensor already."""
-        stacks = step.target is aten.stack.default
-        rank = len(step.outputs[0].shape)
-        axis = (step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)) % rank
-        parts: list[Value] = []
-        items = step.args[0]
-        at = 0
-        while at < len(items):
-            direction = _run(items, at, self.owner, self.count - 1)
-            if direction:
-                rounds = self.results[("all", self.owner[items[at]][1])]
-                moved, moves = _moved(rounds, axis, stacks, self.direction(direction), step.where)
-                yield from moves
-                parts.append(moved)
-                at += self.count
-                continue
-            (single,), picks = _picked([items[at]], self.owner, self.results, self.count, step.where)
-            yield from picks
-            if stacks:
-                wide = Value((*single.shape[:axis], 1, *single.shape[axis:]), single.dtype)
-                yield Step(aten.unsqueeze.default, (single, axis), {}, (wide,), step.where)
-                single = wide
-            parts.append(single)
-            at += 1
-        yield Step(aten.cat.default, (parts, axis), {}, step.outputs, step.where)
-
-    def direction(self, seen: int) -> int:
-        if self.given:
-            return self.directions.pop(0) if self.directions else seen
-        self.directions.append(seen)
-        return seen
-
-
-def _picked(
-    tree: Any, owner: Mapping[Value, tuple[int, Inner]], results: Mapping[Any, Value], count: int, where: Any
-) -> tuple[Any, list[Step]]:
-    picks: list[Step] = []
-
-    def pick(leaf: Any) -> Any:
-        home = owner.get(leaf) if isinstance(leaf, Value) else None
-        if home is None:
-            return leaf
-        if home[0] == count - 1 and ("last", home[1]) in results:
-            return results[("last", home[1])]
-        made = Value(leaf.shape, leaf.dtype)
-        picks.append(Step(aten.select.int, (results[("all", home[1])], 0, home[0]), {}, (made,), where))
-        return made
-
-    return map_leaves(pick, tree), picks
-
-
-def _moved(value: Value, axis: int, stacks: bool, direction: int, where: Any) -> tuple[Value, list[Step]]:
-    """All rounds, stacked in front, as one tensor along ``axis``: an axis of its own, or merged with what is there."""
-    count, *shape = value.shape
-    steps: list[Step] = []
-    if direction < 0:
-        flipped = Value(value.shape, value.dtype)
-        steps.append(Step(aten.flip.default, (value, [0]), {}, (flipped,), where))
-        value = flipped
-    order = [*range(1, axis + 1), 0, *range(axis + 1, len(value.shape))]
-    turned = Value((*shape[:axis], count, *shape[axis:]), value.dtype)
-    steps.append(Step(aten.permute.default, (value, order), {}, (turned,), where))
-    if stacks:
-        return turned, steps
-    merged = Value((*shape[:axis], count * shape[axis], *shape[axis + 1 :]), value.dtype)
-    steps.append(Step(aten.reshape.default, (turned, list(merged.shape)), {}, (merged,), where))
-    return merged, steps
 
 
 def _unpacked(tape: Tape, place: int) -> Tape:

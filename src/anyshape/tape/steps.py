@@ -50,6 +50,15 @@ class Step:
         named = [value for key, value in self.kwargs.items() if key in AXES]
         return tuple(map(repr, (*given, *named)))
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether it computes with complex numbers: it is given some, or a real tensor meets a complex number."""
+        if any(value.dtype.is_complex for value in self.inputs):
+            return True
+        packet = getattr(self.target, "overloadpacket", None)
+        made = self.outputs[0] if self.outputs else None
+        return packet in ARITHMETIC and made is not None and made.dtype.is_complex
+
     def mapped(self, change: Callable[[Any], Any]) -> Step:
         """The step with each leaf of its arguments changed; its outputs stay."""
         return replace(self, args=map_leaves(change, self.args), kwargs=map_leaves(change, self.kwargs))
@@ -58,6 +67,8 @@ class Step:
         return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
 
 
+aten = torch.ops.aten
+ARITHMETIC = frozenset((aten.add, aten.sub, aten.rsub, aten.mul, aten.div))
 AXES = frozenset(
     ("dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "axis", "source", "destination")
 )
@@ -100,6 +111,9 @@ class LoopBody:
     carried_on: tuple[Value, ...]
     collected: tuple[Value, ...]
     results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
+    going: tuple[int, int, int] | None = (
+        None  # goes on while this axis of this carried value is above this size
+    )
 
 
 @dataclass(frozen=True, slots=True)
