@@ -279,7 +279,8 @@ def viewed_argument(target: Any) -> int | None:
 
 @functools.cache
 def _registry() -> Any:
-    return _registration.ONNXRegistry.from_torchlib()
+    with quiet():  # it warns of libraries that are not installed
+        return _registration.ONNXRegistry.from_torchlib()
 
 
 def onnx_function(target: Any, is_complex: bool) -> Callable[..., Any] | None:
