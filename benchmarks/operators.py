@@ -245,7 +245,8 @@ def document(rows: list[Row], groups: dict[str, list[Any]]) -> str:
         "",
         "`torch` is `torch.onnx.export(dynamo=True)`, told which axes vary; anyshape is told nothing. Narrower: right",
         "at every size of the contract, which leaves out some of the judged sizes and says so. A note is about",
-        "anyshape where it is not right, else about torch. `benchmarks/operators.py` makes this table.",
+        "anyshape where it is not right, else about torch. `benchmarks/operators.py` makes this table;",
+        "its rows may span several commits of one version.",
     ]
     for group, items in groups.items():
         lines += ["", f"## {group}", "", "| case | torch | anyshape | |", "|---|---|---|---|"]
