@@ -23,7 +23,7 @@ from anyshape.declare import declare
 from anyshape.dims import Expr, Real
 from anyshape.errors import CaptureFault
 from anyshape.lower import lower
-from anyshape.lower.operators import COMPLEX, TRANSLATIONS
+from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 from anyshape.tape import Explainer, Step, Tape, Value, explained, functional, record, rolled_up
@@ -173,11 +173,10 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
     def up_to_lower(model: nn.Module, *args: Any, opset: int | None = None, **declared: Any) -> Lowered:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
-            own = {*TRANSLATIONS, *(("complex", operator) for operator in COMPLEX)}
             try:
-                program = capture_symbolic(first.case, first.agreed, own)
+                program = capture_symbolic(first.case, first.agreed, TRANSLATED)
             except CaptureFault:
-                program = capture_regions(Traces(first.case, first.agreed, own))
+                program = capture_regions(Traces(first.case, first.agreed, TRANSLATED))
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(
@@ -345,3 +344,25 @@ def lined() -> Callable[..., Lined]:
         return made
 
     return trace
+
+
+class Called(nn.Module):
+    """A function of one tensor as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+@pytest.fixture(scope="session")
+def traces(found: Callable[..., Found]) -> Callable[..., Traces]:
+    """``traces(function, "b n", example, dims=...)``: of a function of one tensor."""
+
+    def first_stations(function: Any, text: str = "b, n", *example: int, **declared: Any) -> Traces:
+        first = found(Called(function), (torch.randn(example or (3, 6)),), shapes={"x": text}, **declared)
+        return Traces(first.case, first.agreed, TRANSLATED)
+
+    return first_stations

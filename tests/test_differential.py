@@ -12,32 +12,10 @@ from torch import Tensor, nn
 from anyshape.capture import Traces
 from anyshape.capture.differential import Parted, _rows, capture_differential, parting
 from anyshape.errors import CaptureFault
-from anyshape.lower.operators import TRANSLATIONS
 from anyshape.tape import Tape, Unexplained
 
 Run = Callable[..., list[Tensor]]
 Made = Callable[..., Traces]
-
-
-@pytest.fixture(scope="module")
-def traces(found: Callable[..., Any]) -> Made:
-    """``traces(function, "b n", example, dims=...)``: of a function of one tensor."""
-
-    def first_stations(function: Any, text: str, *example: int, **declared: Any) -> Traces:
-        module = Called(function)
-        first = found(module, (torch.randn(example),), shapes={"x": text}, **declared)
-        return Traces(first.case, first.agreed, TRANSLATIONS)
-
-    return first_stations
-
-
-class Called(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
 
 
 def agrees(tape: Any, function: Any, run_tape: Run, *shapes: tuple[int, ...], names: str = "b n") -> None:

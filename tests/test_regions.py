@@ -5,38 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anyshape.capture import Program, Split, Traces, capture_regions
 from anyshape.capture.differential import Parted
 from anyshape.capture.regions import MOST_REGIONS, _negated, _side
 from anyshape.dims import Expr, Relation
 from anyshape.errors import CaptureFault
-from anyshape.lower.operators import TRANSLATIONS
 from anyshape.tape import Tape
 
 Run = Callable[..., list[Tensor]]
 Made = Callable[..., Traces]
-
-
-class Called(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
-
-
-@pytest.fixture(scope="module")
-def traces(found: Callable[..., Any]) -> Made:
-    """``traces(function)``: of a function of one tensor ``[b, n]``."""
-
-    def first_stations(function: Any, *example: int, **declared: Any) -> Traces:
-        first = found(Called(function), (torch.randn(example or (3, 6)),), shapes={"x": "b, n"}, **declared)
-        return Traces(first.case, first.agreed, TRANSLATIONS)
-
-    return first_stations
 
 
 def conditions(body: Tape | Split) -> Iterator[str]:

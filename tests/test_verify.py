@@ -246,10 +246,14 @@ def test_what_is_proved_is_said(lowered: Callable[..., Any]) -> None:
             return x * 2
 
     made = lowered(Needs(), (torch.randn(3, 5),), shapes={"x": "batch, n"}, dims={"n": ">=2", "batch": ">=1"})
-    verdict = verify(
-        Pretend(lambda x: x * 2), Reference(made.case, made.agreed), made.program.guards, count=5
+    doubled, reference, guards = (
+        Pretend(lambda x: x * 2),
+        Reference(made.case, made.agreed),
+        made.program.guards,
     )
+    verdict = verify(doubled, reference, guards, proved=made.program.proved, count=5)
     assert len(verdict.proved) == 1 and "holds at every size of the contract" in verdict.proved[0]
+    assert verify(doubled, reference, count=5).proved == ()  # a graph that no trace vouches for
 
 
 def test_progress_is_told(doubles: Reference) -> None:

@@ -1,7 +1,8 @@
 """The ladder: capture on one rung after another, until a lowered and verified model is right.
 
-Where a captured graph is wrong beyond one of its guards, it is traced again there. Where that does not help, sizes
-that the user did not declare are left out: the contract says so, and the file itself refuses them.
+Where a symbolic trace is wrong beyond one of its guards, it is traced again there; traces at concrete sizes then have
+to explain the sizes at which it was wrong. Where that does not help, sizes that the user did not declare are left out:
+the contract says so, and the file itself refuses them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
 from anyshape.lower import lower, name_outputs
 from anyshape.lower.enforce import enforce
-from anyshape.lower.operators import COMPLEX, TRANSLATIONS
+from anyshape.lower.operators import TRANSLATED
 from anyshape.narrow import narrowed, without_smallest
 from anyshape.optimize import optimize
 from anyshape.progress import Progress
@@ -102,8 +103,7 @@ class _Climber:
     @property
     def own(self) -> Collection[Any]:
         """The operators that we, or the user, translate."""
-        pairs = (("complex", operator) for operator in COMPLEX)
-        return {*TRANSLATIONS, *pairs, *(self.settings.translations or {})}
+        return TRANSLATED.union(self.settings.translations or ())
 
     def attempt(self, agreed: Agreed, capture: Callable[[], Program]) -> _Attempt:
         reference = Reference(self.case, agreed, self.reference.known)
@@ -209,6 +209,7 @@ class _Attempt:
                 self.runtime,
                 self.reference,
                 self.program.guards,
+                proved=self.program.proved,
                 budget=self.settings.verify_seconds,
                 progress=lambda text: self.progress.doing("verify", text),
             )

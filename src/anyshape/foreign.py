@@ -31,7 +31,7 @@ from anyshape.errors import (
     SourceLine,
     VerifyFault,
 )
-from anyshape.lower.operators import TRANSLATIONS
+from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.read import Case, Input, evaluation_mode, read
@@ -415,7 +415,7 @@ def _held_to_contract(held: _Held, contract: Contract | None, demanded: frozense
 def _guards(case: Case, agreed: Agreed) -> tuple[tuple[Guard, ...], Fault | None]:
     """The conditions on sizes in the model, read off a symbolic trace; the trace's fault where it fails."""
     try:
-        return capture_symbolic(case, agreed, TRANSLATIONS).guards, None
+        return capture_symbolic(case, agreed, TRANSLATED).guards, None
     except NoTape as fault:
         return fault.guards, None
     except Fault as fault:

@@ -174,10 +174,8 @@ def patience(seconds: float | None) -> Iterator[None]:
             raise OutOfPatience(f"gave up after {seconds:g} s of algebra on sizes")
         return original(self, *args, **kwargs)
 
-    for attribute in (
-        "cache_clear",
-        "cache_info",
-    ):  # the original remembers its answers, and is told to forget
+    # The original remembers its answers, and is told to forget.
+    for attribute in ("cache_clear", "cache_info"):
         setattr(limited, attribute, getattr(original, attribute, lambda: None))
     ShapeEnv._maybe_evaluate_static = limited  # type: ignore[method-assign, assignment]
     try:

@@ -299,12 +299,16 @@ def verify(
     reference: Reference,
     guards: Sequence[Guard] = (),
     *,
+    proved: bool = False,
     names: Sequence[str | None] | None = None,
     budget: float = 30.0,
     count: int = COUNT,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """The verdict on a model at many sizes; stops at a few failures, or when the time is up."""
+    """The verdict on a model at many sizes; stops at a few failures, or when the time is up.
+
+    ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
+    """
     started = time.monotonic()
     agreed = reference.agreed
     example = (
@@ -324,19 +328,19 @@ def verify(
         failed = sum(row.outcome in ("wrong", "fails") for row in rows)
         if failed >= FAILURES or (time.monotonic() - started > budget and number >= 8):
             break
-    return Verdict(runtime.name, tuple(rows), *_statements(guards, rows))
+    return Verdict(runtime.name, tuple(rows), *_statements(guards, rows, proved))
 
 
-def _statements(guards: Sequence[Guard], rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _statements(
+    guards: Sequence[Guard], rows: Sequence[Row], proved: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is proved and what is sampled, each in a sentence."""
     open_guards = [item for item in guards if not item.proved]
-    proved: list[str] = []
-    if not open_guards:
-        proved.append(f"the captured graph holds at every size of the contract ({len(guards)} guards)")
+    everywhere = f"the captured graph holds at every size of the contract ({len(guards)} guards)"
     sampled = [f"right on both sides of {item}{_at_line(item)}" for item in open_guards]
     tried = sum(row.outcome != "refused" for row in rows)
     sampled.append(f"the outputs agree with PyTorch at {tried} sizes")
-    return tuple(proved), tuple(sampled)
+    return (everywhere,) if proved else (), tuple(sampled)
 
 
 def _at_line(item: Guard) -> str:

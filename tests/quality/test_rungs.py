@@ -364,6 +364,7 @@ def test_it_is_right_at_sizes_that_no_trace_saw(made: Made) -> None:
 def test_only_a_symbolic_trace_without_open_guards_is_a_proof(made: Made) -> None:
     evidence = {dim.evidence for dim in made.export.contract.dims}
     assert evidence == {"proved" if made.sample.proved else "sampled"}
+    assert bool(made.export.verdict.proved) == made.sample.proved
 
 
 def graphs(graph: ir.Graph) -> Iterator[ir.Graph]:

@@ -53,10 +53,8 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
     return _explained(traces, rows)
 
 
-WIDENINGS = (
-    (2, 3, 5, 8),
-    (11, 16, 24, 40),
-)  # steps from the base, where the first rows do not determine a number
+# Steps from the base, where the first rows do not determine a number.
+WIDENINGS = ((2, 3, 5, 8), (11, 16, 24, 40))
 
 
 def _wider(

@@ -6,14 +6,13 @@ bisection to the last size on this side. A difference that comes and goes is one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from anyshape.capture.differential import Parted, Traces, capture_differential, parting
 from anyshape.capture.program import Program, Split
 from anyshape.dims import Expr, Relation, Space, generic
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape
 
 __all__ = ["MOST_REGIONS", "capture_regions"]
 
@@ -21,15 +20,18 @@ MOST_REGIONS = 8
 LARGEST_DIVISOR = 8
 
 Sizes = Mapping[str, int]
+Alike = Callable[
+    [Sizes], bool | None
+]  # whether a tape at these sizes goes the same way; None if there is none
 
 
 def capture_regions(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
     """The program of all regions, joined by conditions on sizes; `CaptureFault` if there are too many."""
-    budget = [MOST_REGIONS]
-    return _captured(traces, further, budget)
+    return _captured(traces, further, [MOST_REGIONS])
 
 
 def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Program:
+    """One side, split again as long as the ``budget`` of ways lasts, which all sides share."""
     try:
         return capture_differential(traces, further)
     except Parted as parted:
@@ -54,7 +56,6 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Pr
                 where=parted.where,
                 hint="Return tensors of one number and rank at every size.",
             ) from parted
-        assert isinstance(then.body, (Tape, Split)) and isinstance(otherwise.body, (Tape, Split))
         body = Split(condition, parted.where, then.body, otherwise.body)
         return Program(body, "regions", outputs=_common(then.outputs, otherwise.outputs))
 
@@ -130,9 +131,8 @@ def _boundary(traces: Traces, parted: Parted) -> Relation | None:
     return Relation(Expr.of(name), "<=", Expr.of(min(near, far)))
 
 
-def _deciding(base: Sizes, other: Sizes, alike: object) -> str | None:
+def _deciding(base: Sizes, other: Sizes, alike: Alike) -> str | None:
     """The dim that makes the difference: the base with just its size taken from the other row parts already."""
-    assert callable(alike)
     moved = [name for name in base if base[name] != other[name]]
     for name in moved:
         if alike({**base, name: other[name]}) is False:
@@ -143,9 +143,8 @@ def _deciding(base: Sizes, other: Sizes, alike: object) -> str | None:
     return None
 
 
-def _remainder(name: str, here: Sizes, near: int, alike: object) -> Relation | None:
+def _remainder(name: str, here: Sizes, near: int, alike: Alike) -> Relation | None:
     """A difference that comes and goes as the dim grows by one: ``seq % 2 == 0``."""
-    assert callable(alike)
     seen = {
         size: alike({**here, name: size}) for size in range(max(2, near), max(2, near) + 2 * LARGEST_DIVISOR)
     }

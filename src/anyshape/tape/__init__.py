@@ -6,8 +6,9 @@ from anyshape.tape.expand import expanded
 from anyshape.tape.explain import Apart, explained
 from anyshape.tape.explainer import Explainer, Unexplained
 from anyshape.tape.functional import functional
+from anyshape.tape.graph import tape_of
 from anyshape.tape.play import play
-from anyshape.tape.record import record, tape_of
+from anyshape.tape.record import record
 from anyshape.tape.roll import rolled_up
 from anyshape.tape.steps import Step, Tape, Value
 

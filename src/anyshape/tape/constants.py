@@ -52,7 +52,7 @@ def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
 def _by_index(
     tensors: Sequence[torch.Tensor], value: Value, explainer: Explainer, where: SourceLine | None
 ) -> Step:
-    """Entries as an expression of indices and sizes, fitted on a few of them and checked on all."""
+    """Entries as an expression of indices and sizes, fitted on some of them; verify sees the rest."""
     rank = tensors[0].dim()
     shape = tuple(explainer.axis([tensor.shape[axis] for tensor in tensors], ()) for axis in range(rank))
     rows, entries = [], []

@@ -11,7 +11,7 @@ import torch
 from anyshape import torch_bridge
 from anyshape.errors import SourceLine
 from anyshape.tape.functional import functional
-from anyshape.tape.record import tape_of
+from anyshape.tape.graph import tape_of
 from anyshape.tape.steps import Step, Tape, Value, map_leaves, number_of
 
 __all__ = ["expanded"]

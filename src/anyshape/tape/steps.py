@@ -111,9 +111,8 @@ class LoopBody:
     carried_on: tuple[Value, ...]
     collected: tuple[Value, ...]
     results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
-    going: tuple[int, int, int] | None = (
-        None  # goes on while this axis of this carried value is above this size
-    )
+    # A carried value, its axis and a size: the loop goes on while that axis is above the size.
+    going: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

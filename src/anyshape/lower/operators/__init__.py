@@ -22,7 +22,7 @@ from anyshape.lower.operators import (
 from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
 from anyshape.recurrent import TRANSLATIONS as RECURRENT
 
-__all__ = ["COMPLEX", "TRANSLATIONS"]
+__all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
 
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **distances.TRANSLATIONS,
@@ -40,3 +40,6 @@ TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **RECURRENT,
 }
 """What we put before torch.onnx's own translations, for real tensors; `COMPLEX` is for complex ones."""
+
+TRANSLATED: frozenset[Any] = frozenset((*TRANSLATIONS, *(("complex", operator) for operator in COMPLEX)))
+"""The operators that a tape may keep whole; as a pair where complex tensors are meant."""
