@@ -28,7 +28,7 @@ from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
 from anyshape.tape import Explainer, Step, Tape, Value, explained, functional, record, rolled_up
 from anyshape.tape.constants import index_tensor, sizes_tensor
-from anyshape.tape.steps import Body, LoopBody, map_leaves, number_of, rolled
+from anyshape.tape.steps import Body, LoopBody, Split, Way, chosen, map_leaves, number_of, rolled
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +220,8 @@ class Interpreter:
     def called(self, step: Step, inputs: Sequence[Value]) -> Any:
         if step.target is rolled:
             return self.loop(step) if isinstance(step.body, LoopBody) else self.rounds(step)
+        if step.target is chosen:
+            return self.way(step.body, [self.values[value] for value in inputs])
         if step.target is index_tensor:
             return self.by_index(*step.args)
         rest = iter(inputs)
@@ -233,6 +235,11 @@ class Interpreter:
         if step.target is sizes_tensor:
             return torch.tensor(args[0], dtype=args[2]).reshape(args[1])
         return step.target(*args, **kwargs)
+
+    def way(self, body: Any, given: Sequence[Tensor]) -> list[Tensor]:
+        while isinstance(body, Split):
+            body = body.then if body.condition.holds(self.sizes) else body.otherwise
+        return Interpreter(self.sizes).run(body.tape if isinstance(body, Way) else body, given)
 
     def leaf(self, leaf: Any) -> Any:
         return leaf.evaluate(self.sizes) if isinstance(leaf, (Expr, Real)) else leaf

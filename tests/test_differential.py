@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anyshape.capture import Traces
-from anyshape.capture.differential import Parted, _rows, capture_differential, parting
+from anyshape.capture.differential import Parted, capture_differential, first_rows, parting
 from anyshape.errors import CaptureFault
 from anyshape.tape import Tape, Unexplained
 
@@ -45,7 +45,7 @@ def test_rows_are_legal_and_no_two_dims_are_alike(
     text: str, example: tuple[int, ...], dims: Any, traces: Made
 ) -> None:
     agreed = traces(lambda x: x * 2, text, *example, dims=dims).agreed
-    rows = list(_rows(agreed))
+    rows = list(first_rows(agreed))
     assert rows[0] == agreed.generic and len(rows) > 2
     assert all(agreed.contract.allows(row) for row in rows)
     assert len({tuple(row.items()) for row in rows}) == len(rows)
@@ -57,7 +57,7 @@ def test_rows_are_legal_and_no_two_dims_are_alike(
 
 def test_a_dim_that_can_not_move_alone_moves_with_others(traces: Made) -> None:
     agreed = traces(lambda x: x * 2, "b, n", 2, 6, dims={"b": "2..2"}).agreed
-    rows = list(_rows(agreed))
+    rows = list(first_rows(agreed))
     assert {row["b"] for row in rows} == {2} and len({row["n"] for row in rows}) > 3
 
 
@@ -110,7 +110,7 @@ def test_more_rows_are_traced_where_the_first_do_not_tell(count: Any, traces: Ma
         return x.new_ones(count(int(np.int64(x.shape[1])))) * x.sum()
 
     made = traces(function, "b, n", 2, 6)
-    narrow = len(list(_rows(made.agreed)))
+    narrow = len(list(first_rows(made.agreed)))
     program = capture_differential(made)
     assert len(made.known) > narrow + 1  # one more than the rows has other values
     agrees(program.body, function, run_tape, (1, 1), (2, 13), (1, 26), (3, 51), (1, 70))

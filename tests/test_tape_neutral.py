@@ -132,6 +132,6 @@ def test_who_used_the_tensor_itself_still_does(lined: Lined) -> None:
     made = lined(function, "b n", *ROWS)
     tape = made.explained()
     sin = next(step for step in tape.steps if step.target is aten.sin.default)
-    assert sin.inputs == [tape.inputs[0]]
+    assert sin.inputs == (tape.inputs[0],)
     for row in UNSEEN:
         made.check(tape, row)

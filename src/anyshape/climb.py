@@ -29,7 +29,6 @@ from anyshape.progress import Progress
 from anyshape.read import Case
 from anyshape.retrace import elsewhere
 from anyshape.runtime import OnnxRuntime, RuntimeFailure
-from anyshape.tape import Tape
 from anyshape.verify import Reference, Verdict, verify
 
 __all__ = ["Made", "Settings", "climb"]
@@ -210,6 +209,7 @@ class _Attempt:
                 self.reference,
                 self.program.guards,
                 proved=self.program.proved,
+                boundaries=[split.condition for split in self.program.splits],
                 budget=self.settings.verify_seconds,
                 progress=lambda text: self.progress.doing("verify", text),
             )
@@ -259,19 +259,16 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
         contract,
         dims=dims,
         outputs=outputs,
-        notes=(*contract.notes, *_ways(program.body)),
+        notes=(*contract.notes, *map(_boundary, program.splits)),
         output_structure=case.outputs.structure.to_json(),
         rung=program.rung,
     )
 
 
-def _ways(body: Tape | Split) -> Iterator[str]:
-    """A note for each boundary between regions."""
-    if isinstance(body, Split):
-        where = f" ({body.where.file}:{body.where.line})" if body.where else ""
-        yield f"takes one way where {body.condition}, another beyond{where}"
-        yield from _ways(body.then)
-        yield from _ways(body.otherwise)
+def _boundary(split: Split) -> str:
+    """A note for a boundary between regions."""
+    where = f" ({split.where.file}:{split.where.line})" if split.where else ""
+    return f"takes one way where {split.condition}, another beyond{where}"
 
 
 def _with_true_outputs(contract: Contract, reference: Reference) -> Contract:

@@ -18,6 +18,7 @@ def optimize(model: ir.Model) -> ir.Model:
     """The model with constants folded, idle nodes dropped and weights stored once; its signature is as before."""
     names = [value.name for value in (*model.graph.inputs, *model.graph.outputs)]
     with torch_bridge.quiet():
+        common.CommonSubexpressionEliminationPass()(model)  # what is there twice need not be folded twice
         made = _folded(model)
         for graph in made.graphs():
             _store_once(graph)

@@ -16,7 +16,7 @@ from anyshape.agree import Agreed
 from anyshape.capture.program import Guard
 from anyshape.compare import compare
 from anyshape.contract import Contract
-from anyshape.dims import Space, choose
+from anyshape.dims import Relation, Space, choose
 from anyshape.errors import DeclarationError, InputError
 from anyshape.read import Case, Outputs
 from anyshape.runtime import Runtime, RuntimeFailure, to_numpy
@@ -247,7 +247,7 @@ def _judged(
 
 
 def sizes_to_try(
-    agreed: Agreed, guards: Sequence[Guard], seconds: float, count: int = COUNT
+    agreed: Agreed, guards: Sequence[Guard | Relation], seconds: float, count: int = COUNT
 ) -> list[dict[str, int]]:
     """Sizes that tell most: every boundary, both sides of every open guard, primes, pairs, larger than the example."""
     contract = agreed.contract
@@ -277,21 +277,25 @@ def _elements(contract: Contract, sizes: Sizes) -> int:
 
 
 def _sides(
-    contract: Contract, generic: Sizes, guards: Sequence[Guard], largest: Mapping[str, int]
+    contract: Contract, generic: Sizes, guards: Sequence[Guard | Relation], largest: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """For each dim, the sizes on either side of where a guard turns, the other dims being generic."""
     made: dict[str, set[int]] = {}
     for item in guards:
         for name in item.names:
             range_ = contract.dim(name).range
-            end = min(range_.maximum or 10**9, max(largest.get(name, 64) * 2, 64))
+            limit = item.right.constant if isinstance(item, Relation) else None
+            end = min(range_.maximum or 10**9, max(largest.get(name, 64) * 2, 64, (limit or 0) + 1))
+            beyond = limit + limit // 2 + 1 if limit is not None else None
+            if beyond is not None and range_.contains(beyond):
+                made.setdefault(name, set()).add(beyond)
             before: bool | None = None
             for size in range(range_.minimum, end + 1):
                 now = item.holds({**generic, name: size})
                 if before is not None and now != before:
                     made.setdefault(name, set()).update((size - 1, size))
                 before = now
-    return {name: tuple(sorted(sizes)[:8]) for name, sizes in made.items()}
+    return {name: tuple(sorted(sizes)[:16]) for name, sizes in made.items()}
 
 
 def verify(
@@ -300,6 +304,7 @@ def verify(
     guards: Sequence[Guard] = (),
     *,
     proved: bool = False,
+    boundaries: Sequence[Relation] = (),
     names: Sequence[str | None] | None = None,
     budget: float = 30.0,
     count: int = COUNT,
@@ -308,6 +313,7 @@ def verify(
     """The verdict on a model at many sizes; stops at a few failures, or when the time is up.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
+    ``boundaries`` are where the model takes another way: both sides of each are tried.
     """
     started = time.monotonic()
     agreed = reference.agreed
@@ -318,7 +324,7 @@ def verify(
     open_guards = [item for item in guards if not item.proved]
     rows: list[Row] = []
     wanted = reference.take_examples()
-    telling = sizes_to_try(agreed, open_guards, seconds, count)
+    telling = sizes_to_try(agreed, (*open_guards, *boundaries), seconds, count)
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)

@@ -8,8 +8,9 @@ through the model. A rung may succeed and still be wrong at some size: verify is
 from __future__ import annotations
 
 from anyshape.capture.differential import Traces
-from anyshape.capture.program import Guard, Program, Split
+from anyshape.capture.program import Guard, Program
 from anyshape.capture.regions import capture_regions
 from anyshape.capture.symbolic import NoTape, capture_symbolic
+from anyshape.tape import Split
 
 __all__ = ["Guard", "NoTape", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]

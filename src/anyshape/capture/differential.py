@@ -11,25 +11,29 @@ from anyshape.agree import Agreed
 from anyshape.capture.program import Program
 from anyshape.capture.reads import check_reads
 from anyshape.contract import Contract
-from anyshape.dims import Expr, Space, generic
+from anyshape.dims import Expr, Relation, Space, generic
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.read import Case
 from anyshape.source import first_line, line_of_exception
 from anyshape.tape import (
     Apart,
     Explainer,
+    Step,
     Tape,
     Unexplained,
+    by_numbers,
+    chosen,
     expanded,
     explained,
     functional,
     record,
+    rolled,
     rolled_up,
 )
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
-__all__ = ["Parted", "Traces", "capture_differential", "line_of_parting", "parting"]
+__all__ = ["Parted", "Traces", "capture_differential", "explained_at", "first_rows", "parting"]
 
 Sizes = Mapping[str, int]
 
@@ -39,10 +43,10 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
 
     ``further`` are sizes that must be explained too: those at which an earlier program was wrong.
     """
-    rows = [*_rows(traces.agreed), *map(dict, further)]
+    rows = [*first_rows(traces.agreed), *map(dict, further)]
     for widening in WIDENINGS:
         try:
-            return _explained(traces, rows)
+            return explained_at(traces, rows)
         except Unexplained as fault:
             before = len(rows)
             for row in _wider(traces, list(rows), fault.column, widening):
@@ -50,7 +54,7 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
                     rows.append(row)
             if len(rows) == before:
                 raise
-    return _explained(traces, rows)
+    return explained_at(traces, rows)
 
 
 # Steps from the base, where the first rows do not determine a number.
@@ -77,24 +81,56 @@ def _differ_in(one: Sizes, two: Sizes) -> list[str]:
     return [name for name in one if one[name] != two[name]]
 
 
-def _explained(traces: Traces, rows: Sequence[Sizes]) -> Program:
+def explained_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relation] = ()) -> Program:
+    """The program of the traces at these sizes; with ``boundaries``, steps may be others on either side of them."""
     contract = traces.agreed.contract
     rows = [rows[0], *(row for row in rows[1:] if traces.runs(row))]
     tapes = [traces.at(row) for row in rows]
     # Other values at the same sizes: what moves between these two is data, not size.
     rows = [*rows, rows[0]]
     tapes.append(traces.at(rows[0], seed=1))
-    explainer = Explainer([dict(row) for row in rows], tuple(dim.name for dim in contract.dims))
+    names = tuple(dim.name for dim in contract.dims)
+    explainer = Explainer([dict(row) for row in rows], names, boundaries=tuple(boundaries))
     tensors = traces.tensors(rows[0])
     check_reads(traces.case, tapes, explainer, tensors, lambda other: traces.record(rows[0], other))
     shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
     try:
-        tape = explained(rolled_up(tapes), explainer, shapes)
+        tape = _one_of(rolled_up(tapes, choices=bool(boundaries)), explainer, shapes)
     except Apart as apart:
         raise _parted(traces, rows, tapes) from apart
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
-    loops = any(step.body is not None for step in tape.steps)
-    return Program(tape, "rolled loop" if loops else "differential", outputs=outputs)
+    return Program(tape, _rung(tape), outputs=outputs)
+
+
+def _one_of(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
+    """One tape for all. A number that is one of a few, on either side of a boundary, makes its step a choice."""
+    while True:
+        try:
+            return explained(tapes, explainer, shapes)
+        except Unexplained as fault:
+            apart = _chosen_by_numbers(tapes, fault.step, explainer) if explainer.boundaries else None
+            if apart is None:
+                raise
+            tapes = apart
+
+
+def _chosen_by_numbers(tapes: Sequence[Tape], step: Step, explainer: Explainer) -> list[Tape] | None:
+    """The step, and all others of its line that move, as choices."""
+    made = list(tapes)
+    changed = False
+    for number, other in enumerate(tapes[0].steps):
+        if other is step or (other.target is step.target and other.where == step.where is not None):
+            apart = by_numbers(made, number) if other.target is not chosen else None
+            if apart is not None:
+                made, changed = apart, True
+            elif other is step:
+                return None
+    return made if changed else None
+
+
+def _rung(tape: Tape) -> str:
+    targets = {step.target for step in tape.steps}
+    return "regions" if chosen in targets else "rolled loop" if rolled in targets else "differential"
 
 
 def _in_range(contract: Contract, trial: dict[str, int], wanted: Mapping[str, int]) -> bool:
@@ -115,7 +151,7 @@ def _spoken(size: Any) -> Expr | None:
     return None if any(name.startswith("_") for name in made.names) else made
 
 
-def _rows(agreed: Agreed) -> Iterator[dict[str, int]]:
+def first_rows(agreed: Agreed) -> Iterator[dict[str, int]]:
     """The sizes to trace at: the generic ones, each dim changed alone, and a few with every dim changed.
 
     Steps of one tell a remainder, steps in proportion a division by a large number; no two dims are alike in a row.
@@ -250,7 +286,7 @@ def _parted(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> Par
     for row, tape in zip(rows[1:], tapes[1:], strict=True):
         apart = parting(tapes[0], tape)
         if apart is not None:
-            return Parted(rows[0], row, line_of_parting(apart))
+            return Parted(rows[0], row, _line_of(apart))
     return Parted(rows[0], rows[1], None)
 
 
@@ -263,5 +299,5 @@ def parting(one: Tape, two: Tape) -> Apart | None:
     return None
 
 
-def line_of_parting(apart: Apart) -> SourceLine | None:
+def _line_of(apart: Apart) -> SourceLine | None:
     return next((step.where for step in apart.steps if step is not None and step.where is not None), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,9 @@ from anyshape.capture.symbols import Untranslatable, to_relations
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
-from anyshape.tape import Tape
+from anyshape.tape import Split, Tape, chosen
 
-__all__ = ["Guard", "Program", "Split"]
+__all__ = ["Guard", "Program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,6 @@ def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None,
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Two ways through the model: one where the condition holds, another where it does not."""
-
-    condition: Relation
-    where: SourceLine | None
-    then: Tape | Split
-    otherwise: Tape | Split
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
@@ -91,6 +81,23 @@ class Program:
         return self.rung == "symbolic" and not self.open_guards
 
     @property
+    def splits(self) -> tuple[Split, ...]:
+        """Where the graph takes one of two ways, each condition once."""
+        found = {str(split.condition): split for split in _splits(self.body)}
+        return tuple(found.values())
+
+    @property
     def open_guards(self) -> tuple[Guard, ...]:
         """The guards that do not follow from the contract: sizes on both sides of them must be tried."""
         return tuple(item for item in self.guards if not item.proved)
+
+
+def _splits(body: Tape | Split) -> Iterator[Split]:
+    if isinstance(body, Split):
+        yield body
+        yield from _splits(body.then)
+        yield from _splits(body.otherwise)
+    else:
+        for step in body.steps:
+            if step.target is chosen:
+                yield from _splits(step.body)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from anyshape.capture.choices import capture_choices
 from anyshape.capture.differential import Parted, Traces, capture_differential, parting
-from anyshape.capture.program import Program, Split
+from anyshape.capture.program import Program
 from anyshape.dims import Expr, Relation, Space, generic
 from anyshape.errors import CaptureFault
+from anyshape.tape import Apart, Split, chosen, rolled_up
 
 __all__ = ["MOST_REGIONS", "capture_regions"]
 
@@ -27,7 +29,25 @@ Alike = Callable[
 
 def capture_regions(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
     """The program of all regions, joined by conditions on sizes; `CaptureFault` if there are too many."""
+    try:
+        return capture_differential(traces, further)
+    except Parted as parted:
+        if parted.base != parted.other and _in_layers(traces, parted):
+            try:
+                return capture_choices(traces, further)
+            except CaptureFault:
+                pass  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
     return _captured(traces, further, [MOST_REGIONS])
+
+
+def _in_layers(traces: Traces, parted: Parted) -> bool:
+    """Whether the tapes part and meet again several times at one line: then the ways through the model multiply."""
+    try:
+        tape, _ = rolled_up([traces.at(parted.base), traces.at(parted.other)], choices=True)
+    except Apart:
+        return False
+    lines = [step.where for step in tape.steps if step.target is chosen]
+    return len(lines) > len(set(lines))
 
 
 def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Program:

@@ -11,7 +11,6 @@ import onnx_ir as ir
 import torch
 
 from anyshape import torch_bridge
-from anyshape.capture.program import Split
 from anyshape.contract import Contract
 from anyshape.dims import Expr, Real
 from anyshape.errors import LowerFault
@@ -20,7 +19,7 @@ from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source import first_line
 from anyshape.tape.constants import index_tensor
-from anyshape.tape.steps import LoopBody, Step, Tape, Value, number_of, rolled
+from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
 
 __all__ = ["translate"]
 
@@ -119,6 +118,8 @@ class _Scope:
         with torch_bridge.recording(self.recorder):
             if step.target is rolled:
                 self._keep(step, self._loop(step, step.body))
+            elif step.target is chosen:
+                self._keep(step, self.branch(step.body, [self.values[value] for value in step.args[0]]))
             elif step.target is index_tensor:
                 self._keep(step, self._by_index(*step.args))
             elif step.target is number_of:

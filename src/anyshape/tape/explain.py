@@ -12,9 +12,9 @@ import torch
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
 from anyshape.tape.constants import explained_constant
-from anyshape.tape.explainer import Explainer, Unexplained
+from anyshape.tape.explainer import Decision, Explainer, Unexplained
 from anyshape.tape.formulas import shared_formulas
-from anyshape.tape.steps import LoopBody, Step, Tape, Value, leaves
+from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, leaves, rolled
 
 __all__ = ["Apart", "explained", "lined_up", "numbered"]
 
@@ -29,11 +29,14 @@ class Apart(Exception):
         self.number, self.steps = number, steps
 
 
-def lined_up(tapes: Sequence[Tape]) -> list[list[Step]]:
-    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers."""
+def lined_up(tapes: Sequence[Tape], known: int = 0) -> list[list[Step]]:
+    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers.
+
+    The first ``known`` steps are known to be the same.
+    """
     names = [numbered(tape) for tape in tapes]
     longest = max(len(tape.steps) for tape in tapes)
-    for number in range(longest):
+    for number in range(known, longest):
         here = [tape.steps[number] if number < len(tape.steps) else None for tape in tapes]
         first = here[0]
         for step, ids in zip(here[1:], names[1:], strict=True):
@@ -115,7 +118,11 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
     formulas = shared_formulas(steps)
     for column in steps:
         explainer.formulas = formulas.get(column[0], {})
-        step = _explained(column, [new[value] for value in column[0].inputs], explainer)
+        try:
+            step = _explained(column, [new[value] for value in column[0].inputs], explainer)
+        except Unexplained as fault:
+            fault.step = column[0]  # of the outermost tape: the last to say so
+            raise
         new.update(zip(column[0].outputs, step.outputs, strict=True))
         made.steps.append(step)
     made.outputs = [new[value] for value in first.outputs]
@@ -123,7 +130,8 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
 
 
 def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
-    return (_explained_loop if column[0].body else _explained_call)(column, inputs, explainer)
+    kinds = {rolled: _explained_loop, chosen: _explained_choice}
+    return kinds.get(column[0].target, _explained_call)(column, inputs, explainer)
 
 
 def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
@@ -225,6 +233,31 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
+
+
+def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """A choice of all tapes as one: each way from the rows that took it, and the conditions that choose."""
+    first, labels = column[0], [step.body.label for step in column]
+    shapes = [value.shape for value in inputs]
+    given = list(dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, Expr)))
+    ways: dict[int, Tape] = {}
+    for label in dict.fromkeys(labels):
+        rows = [k for k, other in enumerate(labels) if other == label]
+        inner = explainer.among(rows, label, given)
+        ways[label] = explained([column[k].body.tape for k in rows], inner, shapes)
+    outputs = tuple(
+        _explained_value(values, (), explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    body = _split(explainer.decided(labels, first.where), ways, first.where)
+    return replace(first, args=(list(inputs),), outputs=outputs, body=body)
+
+
+def _split(decision: Decision, ways: Mapping[int, Tape], where: SourceLine | None) -> Tape | Split:
+    if isinstance(decision, int):
+        return ways[decision]
+    condition, then, otherwise = decision
+    return Split(condition, where, _split(then, ways, where), _split(otherwise, ways, where))
 
 
 MOST_ROUNDS = 1 << 31

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anyshape.dims import Expr, fit, fit_real
+from anyshape.dims import Expr, Relation, fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Explainer", "Unexplained"]
+__all__ = ["Decision", "Explainer", "Undecided", "Unexplained"]
 
 Sizes = Mapping[str, int]
+
+
+# The number of a way; or a condition, and what to decide where it holds and where it does not.
+Decision = int | tuple[Relation, "Decision", "Decision"]
+MOST_QUESTIONS = 3
+
+
+class Undecided(CaptureFault):
+    """Rows that went other ways, and no condition that tells them apart."""
 
 
 class Unexplained(CaptureFault):
@@ -20,6 +29,7 @@ class Unexplained(CaptureFault):
     def __init__(self, column: tuple[Any, ...], what: str, where: SourceLine | None, hint: str) -> None:
         super().__init__(what, where=where, hint=hint)
         self.column = column
+        self.step: Any = None  # the step that has it
 
 
 @dataclass(slots=True)
@@ -35,12 +45,16 @@ class Explainer:
         default_factory=dict
     )  # of the step at hand, over its own input's sizes
     prefix: str = "_data"
+    known: Mapping[tuple[int, ...], Expr | None] = field(default_factory=dict)  # columns that are not fitted
+    boundaries: tuple[Relation, ...] = ()  # where the model is known to go other ways
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
         """The number, or the expression of it; None if it is none of the sizes."""
         if all(item == column[0] for item in column):
             return column[0]
         key = tuple(column)
+        if key in self.known:
+            return self.known[key]
         if self.memo.get(key) is None:
             names = {*self.names, *(name for atom in atoms for name in atom.names)}
             rows = [{name: row[name] for name in row if name in names} for row in self.rows]
@@ -56,6 +70,34 @@ class Explainer:
             self.memo[tuple(column)] = found
             for row, value in zip(self.rows, column, strict=True):
                 row[str(found)] = value
+        return found
+
+    def among(self, places: Sequence[int], label: int, given: Sequence[Expr]) -> Explainer:
+        """An explainer of some of the rows: what is known of all rows holds for these too.
+
+        Sizes that are ``given`` there come first; of others, where several are alike in these rows, none is taken.
+        """
+        rows = [self.rows[k] for k in places]
+        known: dict[tuple[int, ...], Expr | None] = {}
+        for size in given:
+            known.setdefault(tuple(size.evaluate(row) for row in rows), size)
+        near = set(known)
+        for column, found in (*self.known.items(), *self.memo.items()):
+            key = tuple(column[k] for k in places) if found is not None else None
+            if key is not None and key not in near:
+                known[key] = found if known.get(key, found) == found else None
+        return replace(self, rows=rows, memo={}, known=known, data=0, prefix=f"{self.prefix}_{label}_")
+
+    def decided(self, labels: Sequence[int], where: SourceLine | None) -> Decision:
+        """The conditions under which each row is what it is labelled."""
+        found = _decided(self.rows, labels, self.boundaries, MOST_QUESTIONS)
+        if found is None:
+            raise Undecided(
+                "the model goes other ways at other sizes, as no limit of a single dim tells: "
+                f"{_examples(self.rows, labels, self.names)}",
+                where=where,
+                hint="Declare a smaller range for the dims that choose the way.",
+            )
         return found
 
     def leaf(self, column: Sequence[Any], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
@@ -77,6 +119,37 @@ class Explainer:
                 hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
             )
         return made
+
+
+def _decided(
+    rows: Sequence[Sizes], labels: Sequence[int], boundaries: Sequence[Relation], depth: int
+) -> Decision | None:
+    """The conditions, as few as possible, that tell the labels apart."""
+    if len(set(labels)) == 1:
+        return labels[0]
+    if depth == 0:
+        return None
+    best: tuple[int, Decision] | None = None
+    for relation in boundaries:
+        sides = [relation.holds(row) for row in rows]
+        if len(set(sides)) == 1:
+            continue
+        halves = []
+        for side in (True, False):
+            places = [k for k, held in enumerate(sides) if held is side]
+            halves.append(
+                _decided([rows[k] for k in places], [labels[k] for k in places], boundaries, depth - 1)
+            )
+        then, otherwise = halves
+        if then is not None and otherwise is not None:
+            made = (relation, then, otherwise)
+            if best is None or _questions(made) < best[0]:
+                best = _questions(made), made
+    return best[1] if best else None
+
+
+def _questions(decision: Decision) -> int:
+    return 0 if isinstance(decision, int) else 1 + _questions(decision[1]) + _questions(decision[2])
 
 
 def _examples(rows: Sequence[Sizes], column: Sequence[Any], names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from anyshape.tape.steps import Step, Tape, Value
 
-__all__ = ["filled_in"]
+__all__ = ["filled_in", "may_be_left_out"]
 
 aten = torch.ops.aten
 Ids = dict[Value, Any]
@@ -36,12 +36,14 @@ def filled_in(
         made = list(tapes)
         for k, step in zip(have, steps, strict=True):
             made[k] = replace(tapes[k], steps=[*tapes[k].steps[:here], step, *tapes[k].steps[here + 1 :]])
-        # A loop that ends earlier lacks a slice too, but goes on with something else.
-        after = _next_sign(tape, signs[model], here + 1)
+        run, after = _run(tape, signs[model], here)
         for k in range(len(tapes)):
             if k not in have:
                 filled = None
-                if _next_sign(tapes[k], signs[k], here) == after:
+                mine, then = _run(tapes[k], signs[k], here)
+                # A loop that ends earlier lacks a slice too, but goes on with something else. Of several such steps
+                # in a row, another one may be what is missing here, and this one comes later.
+                if then == after and mine.count(wanted) < run.count(wanted):
                     filled = _filled(tapes[k], ids[k], tape, ids[model], here, steps)
                 if filled is None:
                     break
@@ -52,11 +54,17 @@ def filled_in(
     return None
 
 
-def _next_sign(tape: Tape, signs: Sequence[Any], here: int) -> Sequence[Any]:
-    """The first step from here on that could not be left out; empty at the end."""
-    while here < len(tape.steps) and tape.steps[here].target in NEUTRAL:
-        here += 1
-    return signs[here : here + 1]
+def may_be_left_out(step: Step) -> bool:
+    """Whether the step leaves its tensor as it is at some sizes, where Python may skip it."""
+    return step.target in NEUTRAL
+
+
+def _run(tape: Tape, signs: Sequence[Any], here: int) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The steps from here on that could be left out, and the first that could not; empty at the end."""
+    end = here
+    while end < len(tape.steps) and tape.steps[end].target in NEUTRAL:
+        end += 1
+    return signs[here:end], signs[end : end + 1]
 
 
 def _from_the_front(step: Step) -> Step:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from anyshape.tape.choose import chosen_between, rewired
 from anyshape.tape.explain import Apart, lined_up, numbered
 from anyshape.tape.neutral import filled_in
 from anyshape.tape.plan import Plan, plan_of
-from anyshape.tape.steps import Step, Tape, Value, map_leaves
+from anyshape.tape.steps import Step, Tape, Value, map_leaves, rolled
 from anyshape.tape.wire import draft_of, with_results
 
 __all__ = ["rolled_up"]
@@ -27,16 +28,23 @@ LONGEST_BODY = 2000
 UNPACKS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default}
 
 
-def rolled_up(tapes: Sequence[Tape]) -> list[Tape]:
-    """The tapes with loops rolled, so that all of them run the same steps; `Apart` where that does not help."""
+def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
+    """The tapes with loops rolled, so that all of them run the same steps; `Apart` where that does not help.
+
+    With ``choices``, steps that are others at other sizes may become one step that takes one of several ways.
+    """
     made = list(tapes)
+    signs, alike = _Signs(), 0
     for _ in range(MOST_LOOPS):
         try:
-            lined_up(made)
+            lined_up(made, alike)
         except Apart as apart:
-            changed = _closer(made, apart)
+            changed = _closer(made, apart, signs)
+            if changed is None and choices:
+                changed = rewired(made, apart.number) or _chosen(made, apart, signs)
             if changed is None:
                 raise
+            alike = min(_unchanged(old, new) for old, new in zip(made, changed, strict=True))
             made = changed
         else:
             return made
@@ -44,7 +52,33 @@ def rolled_up(tapes: Sequence[Tape]) -> list[Tape]:
     return made
 
 
-def _closer(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
+def _unchanged(old: Tape, new: Tape) -> int:
+    """How many steps two tapes have in common from the start."""
+    pairs = enumerate(zip(old.steps, new.steps, strict=False))
+    return next((k for k, (one, two) in pairs if one is not two), min(len(old.steps), len(new.steps)))
+
+
+def _chosen(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
+    signs = [[(known[step], step.where) for step in tape.steps] for tape in tapes]
+    return chosen_between(tapes, signs, apart.number, _alike)
+
+
+def _alike(tapes: Sequence[Tape]) -> list[Tape] | None:
+    try:
+        return rolled_up(tapes)
+    except Apart:
+        return None
+
+
+class _Signs(dict[Step, Any]):
+    """The sign of each step, made once."""
+
+    def __missing__(self, step: Step) -> Any:
+        self[step] = _sign(step)
+        return self[step]
+
+
+def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
     """The tapes with one more difference gone."""
     here = apart.number
     steps = [tape.steps[here] if here < len(tape.steps) else None for tape in tapes]
@@ -56,7 +90,7 @@ def _closer(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
         and len({len(step.outputs) for step in steps if step is not None}) > 1
     ):
         return [_unpacked(tape, here) for tape in tapes]
-    signs = [[_sign(step) for step in tape.steps] for tape in tapes]
+    signs = [[known[step] for step in tape.steps] for tape in tapes]
     filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
     if filled is not None:
         return filled
@@ -89,7 +123,7 @@ def _sign(step: Step) -> Any:
         repr(map_leaves(form, step.args)),
         repr(map_leaves(form, dict(step.kwargs))),
         kinds,
-        step.body.plan.text if step.body is not None else "",
+        step.body.plan.text if step.target is rolled else "",
     )
 
 

@@ -9,9 +9,24 @@ from typing import Any
 
 import torch
 
+from anyshape.dims import Relation
 from anyshape.errors import SourceLine
 
-__all__ = ["Body", "LoopBody", "Read", "Step", "Tape", "Value", "leaves", "map_leaves", "number_of", "rolled"]
+__all__ = [
+    "Body",
+    "LoopBody",
+    "Read",
+    "Split",
+    "Step",
+    "Tape",
+    "Value",
+    "Way",
+    "chosen",
+    "leaves",
+    "map_leaves",
+    "number_of",
+    "rolled",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +51,14 @@ class Step:
     kwargs: Mapping[str, Any]
     outputs: tuple[Value, ...]
     where: SourceLine | None = None
-    body: Any = None  # of a loop: `Body`, then `LoopBody` once it stands for all sizes
+    # Of a loop: `Body`, then `LoopBody` once it stands for all sizes. Of a choice: `Way`, then a tape or a `Split`.
+    body: Any = None
 
-    @property
-    def inputs(self) -> list[Value]:
-        return [leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value)]
+    inputs: tuple[Value, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        values = (leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value))
+        object.__setattr__(self, "inputs", tuple(values))  # read far more often than made
 
     @property
     def axes(self) -> tuple[Any, ...]:
@@ -87,6 +105,11 @@ def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
     raise NotImplementedError("a step on a tape, not a function")
 
 
+def chosen(given: list[Any]) -> None:
+    """Stands on a tape for steps that are others at other sizes: all that any of them reads from outside."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
 def number_of(value: Any, name: str) -> None:
     """Stands on a tape for a number that the model reads out of a tensor, and by which name sizes speak of it."""
     raise NotImplementedError("a step on a tape, not a function")
@@ -113,6 +136,24 @@ class LoopBody:
     results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
     # A carried value, its axis and a size: the loop goes on while that axis is above the size.
     going: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What was run at one set of sizes where others are run at other sizes, and which of the ways it is."""
+
+    tape: Tape
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two ways to go on: one where the condition holds, another where it does not."""
+
+    condition: Relation
+    where: SourceLine | None
+    then: Tape | Split
+    otherwise: Tape | Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,153 @@
+"""Choices: where each layer decides by its own sizes, the ways through the model multiply; the decisions only add up.
+
+The limits at which the model changes are looked for along each dim, from small sizes to large ones. Runs between all
+of them, lined up, then tell what each layer does on either side (`tape.choose`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from anyshape.capture.differential import Traces, explained_at, first_rows, parting
+from anyshape.capture.program import Program
+from anyshape.dims import Expr, Relation
+from anyshape.errors import CaptureFault
+from anyshape.tape import Tape, Unexplained, may_be_left_out
+
+__all__ = ["capture_choices"]
+
+LARGEST = 512
+LARGEST_INPUTS = 4  # times those at generic sizes
+ALWAYS = 1 << 17  # so many numbers are no burden to any model
+MOST_BOUNDARIES = 8  # along one dim
+TIMES = (3, 5, 8)  # so many rows between limits, as far as they are needed
+
+Sizes = Mapping[str, int]
+
+
+def capture_choices(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
+    """The program in which each layer chooses its way; `CaptureFault` if limits of single dims do not tell them."""
+    limits = _limits(traces)
+    boundaries = [
+        Relation(Expr.of(name), "<=", Expr.of(limit)) for name, found in limits.items() for limit in found
+    ]
+    if not boundaries:
+        raise CaptureFault("no limit was found at which the model goes another way")
+    rows: list[dict[str, int]] = []
+    for times in TIMES:
+        for row in (*first_rows(traces.agreed), *_rows(traces, limits, times), *map(dict, further)):
+            if row not in rows:
+                rows.append(row)
+        try:
+            return explained_at(traces, rows, boundaries)
+        except Unexplained:
+            if times == TIMES[-1]:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _limits(traces: Traces) -> dict[str, list[int]]:
+    """For each dim, the last sizes before the model changes, with the other dims small and at their generic sizes."""
+    base = dict(traces.agreed.generic)
+    small = {name: _smallest(traces, name) for name in base}
+    found: dict[str, list[int]] = {name: [] for name in base}
+    for name in base:
+        for others in (small, {**base, **{n: small[n] for n in base if not found[n]}}):
+            guesses = {limit for limits in found.values() for limit in limits} - set(found[name])
+            for limit in _along(traces, dict(others), name, found[name], guesses):
+                found[name].append(limit)
+                if len(found[name]) > MOST_BOUNDARIES:
+                    raise CaptureFault(f"the model changes at more than {MOST_BOUNDARIES} sizes of {name}")
+    return {name: sorted(limits) for name, limits in found.items() if limits}
+
+
+def _smallest(traces: Traces, name: str) -> int:
+    """A small size that the model takes, but not 0 or 1, at which much is special."""
+    agreed = traces.agreed
+    range_ = agreed.contract.dim(name).range
+    for size in range(max(2, range_.minimum), agreed.generic[name]):
+        if traces.agreed.contract.allows({**agreed.generic, name: size}):
+            return size
+    return agreed.generic[name]
+
+
+def _along(
+    traces: Traces, others: dict[str, int], name: str, known: Sequence[int], guesses: Collection[int]
+) -> Iterator[int]:
+    """The limits along one dim that are not known yet; those of other dims are looked at first."""
+    end = min(LARGEST, traces.agreed.contract.dim(name).range.maximum or LARGEST)
+    sizes = [others[name]]
+    while sizes[-1] * 2 <= end:
+        sizes.append(sizes[-1] * 2)
+    sizes = sorted({*sizes, *(size for limit in (*known, *guesses) for size in (limit, limit + 1))})
+    most = max(ALWAYS, LARGEST_INPUTS * _elements(traces, traces.agreed.generic))
+    wanted = ({**others, name: size} for size in sizes)
+    runs = [row[name] for row in wanted if _elements(traces, row) <= most and _runs(traces, row)]
+    for low, high in itertools.pairwise(runs):
+        if low not in known:
+            yield from _between(traces, others, name, low, high)
+
+
+def _between(traces: Traces, others: dict[str, int], name: str, low: int, high: int) -> Iterator[int]:
+    """By bisection, every limit between two sizes; one that shows at neither end is not seen."""
+    one, two = (traces.at({**others, name: size}) for size in (low, high))
+    if _outline(one) == _outline(two) or parting(one, two) is None:
+        return
+    if high - low == 1:
+        yield low
+        return
+    middle = (low + high) // 2
+    if _runs(traces, {**others, name: middle}):
+        yield from _between(traces, others, name, low, middle)
+        yield from _between(traces, others, name, middle, high)
+
+
+def _outline(tape: Tape) -> list[Any]:
+    """What a tape runs, and where, but for steps that come and go as sizes divide."""
+    return [(step.target, step.where) for step in tape.steps if not may_be_left_out(step)]
+
+
+def _elements(traces: Traces, sizes: Sizes) -> int:
+    return sum(math.prod(shape) for shape in traces.agreed.contract.shapes(sizes))
+
+
+def _runs(traces: Traces, sizes: Sizes) -> bool:
+    return traces.agreed.contract.allows(sizes) and traces.runs(sizes)
+
+
+def _rows(traces: Traces, limits: Mapping[str, Sequence[int]], times: int) -> Iterator[dict[str, int]]:
+    """Sizes between all limits: every dim small, larger, largest; and one dim at one end, the others at the other."""
+    levels = {name: _levels(traces, name, found, times) for name, found in limits.items()}
+    others = [name for name in traces.agreed.generic if name not in limits]
+    most = max(len(level) for level in levels.values())
+    plans = [{name: min(k, len(level) - 1) for name, level in levels.items()} for k in range(most)]
+    for name in levels if len(levels) > 1 else ():
+        for end in (0, -1):
+            plan = {n: end if n == name else -1 - end for n in levels}
+            plans += [plan] if plan not in plans else []
+    count = itertools.count()
+    for plan in plans:
+        for turn in range(times):
+            row = {name: levels[name][at][turn % len(levels[name][at])] for name, at in plan.items()}
+            row |= {name: 2 + next(count) % 2 for name in others}
+            row = {name: row[name] for name in traces.agreed.generic}
+            if _runs(traces, row):
+                yield row
+
+
+def _levels(traces: Traces, name: str, limits: Sequence[int], times: int) -> list[list[int]]:
+    """For each stretch between limits, a few sizes in it; dims of different names get different ones."""
+    range_ = traces.agreed.contract.dim(name).range
+    place = list(traces.agreed.generic).index(name)
+    end = limits[-1] + max(8, limits[-1] // 4) * times // TIMES[0]
+    edges = [max(2, range_.minimum) - 1, *limits, min(end, range_.maximum or end)]
+    made = []
+    for low, high in itertools.pairwise(edges):
+        wanted = [
+            low + 1 + (high - low - 1) * (3 * turn + place + 1) // (3 * times + 2) for turn in range(times)
+        ]
+        made.append(sorted(set(wanted)))
+    return made
