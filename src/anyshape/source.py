@@ -14,7 +14,7 @@ import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["first_line", "innermost_caller", "innermost_line", "line_of_exception"]
+__all__ = ["first_line", "innermost_caller", "innermost_line", "line_at", "line_of_exception"]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -42,7 +42,7 @@ def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
         if filename in CALLERS:
             return None  # further out is who called us, not the model
         if _is_theirs(filename):
-            return _line(filename, line)
+            return line_at(filename, line)
     return None
 
 
@@ -54,13 +54,14 @@ def innermost_caller() -> SourceLine | None:
         if filename in CALLERS:
             return None
         if _is_theirs(filename):
-            return _line(filename, frame.f_lineno)
+            return line_at(filename, frame.f_lineno)
         frame = frame.f_back
     return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _line(filename: str, line: int) -> SourceLine:
+def line_at(filename: str, line: int) -> SourceLine:
+    """A line of a file, named as a person would, with its text if the file can be read."""
     return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
 
 
