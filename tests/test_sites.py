@@ -1,0 +1,553 @@
+"""Models that run with their sites watched and overridden."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import importlib.util
+import itertools
+import os
+import sys
+import textwrap
+import traceback
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from anyshape.errors import SourceLine
+from anyshape.sites import Site, Sites, instrumented
+from anyshape.sites.marks import HOOK
+
+LENGTH = 6
+_names = itertools.count()
+
+Import = Callable[[str], types.ModuleType]
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[Import]:
+    """``module(source)``: imported from a file, with torch and nn at hand."""
+    made: list[str] = []
+
+    def imported(source: str) -> types.ModuleType:
+        name = f"net{next(_names)}"
+        path = tmp_path / f"{name}.py"
+        path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(source), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look there
+        made.append(name)
+        spec.loader.exec_module(module)
+        return module
+
+    yield imported
+    for name in made:
+        del sys.modules[name]
+
+
+def texts(sites: Sites) -> dict[str, list[Any]]:
+    return {site.text: values for site, values in sites.seen.items()}
+
+
+def kinds(sites: Sites) -> dict[str, str]:
+    return {site.text: site.kind for site in sites.seen}
+
+
+def site(sites: Sites, text: str) -> Site:
+    (found,) = [site for site in sites.seen if site.text == text]
+    return found
+
+
+def codes(*functions: Any) -> list[types.CodeType]:
+    return [function.__code__ for function in functions]
+
+
+class Positions(nn.Module):
+    """Knows a batch of 4 and a length of 6 by heart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seq = 6
+        self.table = nn.Parameter(torch.arange(24.0).reshape(8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.reshape(4, self.seq, 3)
+        return y + self.table[:LENGTH]
+
+
+# --- What is seen ---------------------------------------------------------------------------------------
+
+
+def test_values_in_the_order_of_execution() -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    with instrumented(lambda: model(x)) as sites:
+        assert sites.seen == {} and sites.order == []
+        model(x)
+        assert texts(sites) == {"4": [4], "self.seq": [6], "3": [3], "LENGTH": [6]}
+        assert [site.kind for site in sites.order] == ["literal", "attribute", "literal", "global"]
+        assert {site.function for site in sites.order} == {"Positions.forward"}
+
+
+def test_two_runs_add_up_until_a_reset() -> None:
+    class Net(nn.Module):
+        width = 6
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.reshape(-1, self.width)
+
+    model, x = Net(), torch.ones(4, 6)
+    with instrumented(lambda: model(x)) as sites:
+        model(x), model(x)
+        model.width = 8
+        model(x)
+        assert texts(sites) == {"self.width": [6, 8]}
+        sites.reset()
+        assert sites.seen == {}
+        model(x)
+    assert texts(sites) == {"self.width": [8]}  # and it stays readable
+
+
+def test_a_site_says_where_it_is(line_in) -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+    found, line = site(sites, "self.seq"), line_in(__file__, "y = x.reshape(4, self.seq, 3)")
+    assert (found.file, found.line, found.end_line) == (os.path.abspath(__file__), line, line)
+    assert (found.column, found.end_column) == (25, 33)
+    assert found.at() == SourceLine("test_sites.py", line, "y = x.reshape(4, self.seq, 3)")
+
+
+def test_rows_of_integers_and_nothing_else(module: Import) -> None:
+    net = module("""
+        class Net(nn.Module):
+            row, many, size, mixed, none, flag, empty = (4, 6), [4, 6], torch.Size((4, 6)), (4, 0.5), None, True, ()
+
+            def forward(self, x):
+                x.view(self.row), x.view(self.many), x.view(self.size)
+                return self.mixed, self.none, self.flag, self.empty
+    """)
+    model, x = net.Net(), torch.ones(24)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        many = model.many
+        many[0] = 0  # what was seen stays as it was
+    assert texts(sites) == {"self.row": [(4, 6)], "self.many": [[4, 6]], "self.size": [torch.Size((4, 6))]}
+    assert [type(values[0]) for values in sites.seen.values()] == [tuple, list, torch.Size]
+
+
+# --- Other numbers --------------------------------------------------------------------------------------
+
+
+def test_overriding_makes_a_model_run_at_other_sizes() -> None:
+    model, x, longer = Positions(), torch.ones(4, 6, 3), torch.ones(5, 7, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        given = {
+            site(sites, "4"): 5,
+            site(sites, "self.seq"): lambda value: value + 1,
+            site(sites, "LENGTH"): 7,
+        }
+        with sites.overriding(given):
+            assert torch.equal(model(longer), longer + model.table[:7])
+        with pytest.raises(RuntimeError, match="invalid for input of size"):
+            model(longer)
+    assert texts(sites)["self.seq"] == [6]  # what it held, not what it was made to be
+
+
+def test_overrides_nest_and_end_with_exceptions() -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        batch, length = site(sites, "4"), site(sites, "self.seq")
+        with sites.overriding({batch: 2, length: 12}):
+            with (
+                sites.overriding({batch: 1, length: 24}),
+                pytest.raises(RuntimeError, match="size of tensor"),
+            ):
+                model(x)
+            with pytest.raises(RuntimeError, match=r"tensor a \(12\)"):
+                model(x)
+        assert model(x).shape == (4, 6, 3)
+
+
+def test_rows_are_replaced_as_wholes_or_by_element(module: Import) -> None:
+    net = module("""
+        class Net(nn.Module):
+            sizes = (4, 6)
+
+            def forward(self, x):
+                return x.reshape(self.sizes)
+    """)
+    model, x = net.Net(), torch.ones(24)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        sizes = site(sites, "self.sizes")
+        with sites.overriding({sizes: (8, 3)}):
+            assert model(x).shape == (8, 3)
+        with sites.overriding({sizes: lambda row: [12 if size == 4 else 2 for size in row]}):
+            assert model(x).shape == (12, 2)
+
+
+def test_symbolic_sizes_can_be_given(module: Import) -> None:
+    net = module("""
+        class Net(nn.Module):
+            def forward(self, x):
+                return x.reshape(4, -1) * 2
+    """)
+
+    model, x = net.Net(), torch.ones(4, 2, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        batch = site(sites, "4")
+
+        class Mended(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                with sites.overriding({batch: x.shape[0]}):
+                    return model(x)
+
+        program = torch.export.export(Mended(), (x,), dynamic_shapes=({0: torch.export.Dim("b", min=2)},))
+    assert program.module()(torch.ones(7, 2, 3)).shape == (7, 6)
+
+
+# --- Kinds of functions ---------------------------------------------------------------------------------
+
+
+def test_globals_closures_and_defaults(module: Import) -> None:
+    net = module("""
+        SEQ, SIZES = 6, {"wide": 3}
+
+        def helper(x, n=4, *, sizes=(2, 3)):
+            return x.reshape(n, -1, *sizes[1:])
+
+        def make(length):
+            def inner(x):
+                return x.reshape(-1, length, SIZES["wide"])
+            return inner
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.other = make(SEQ), make(12)
+
+            def forward(self, x):
+                return helper(self.inner(x)), self.other(x), helper(x, n=8)
+    """)
+    model, x = net.Net(), torch.ones(4, 6, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+        expected = {"length": [6, 12], 'SIZES["wide"]': [3], "4": [4], "(2, 3)": [(2, 3)], "8": [8]}
+        assert texts(sites) == expected
+        assert kinds(sites) == {
+            "length": "closure",
+            'SIZES["wide"]': "global",
+            "4": "default",
+            "(2, 3)": "default",
+            "8": "literal",
+        }
+        with sites.overriding({site(sites, "4"): 2}):
+            first, _, given = model(x)
+    assert first.shape == (2, 12, 3)
+    assert given.shape == (8, 3, 3)  # an argument is not the default
+
+
+def test_methods_of_every_kind(module: Import) -> None:
+    net = module("""
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Config:
+            n: int = 4
+
+            def doubled(self):
+                return self.n * 2
+
+        class Base(nn.Module):
+            def forward(self, x):
+                return x + 11
+
+        class Net(Base):
+            def __init__(self):
+                super().__init__()
+                self.config, self.__secret = Config(), 12
+
+            @property
+            def size(self):
+                return self.config.n * 13
+
+            @staticmethod
+            def fixed(x):
+                return x * 14
+
+            @classmethod
+            def made(cls, x):
+                return x * 15
+
+            @torch.no_grad()
+            def forward(self, x):
+                x = super().forward(x)
+                double = lambda x: x * 16
+                total = sum(x[0, i % 17] for i in range(2)) + [y * 18 for y in x][0]
+                return self.made(self.fixed(double(x))), self.size, self.config.doubled(), self.__secret, total
+    """)
+    model, x = net.Net(), torch.ones(4, 6)
+    expected = model(x)
+    with instrumented(lambda: model(x)) as sites:
+        torch.testing.assert_close(model(x), expected)
+    assert {str(number) for number in (2, *range(11, 12), *range(13, 19))} <= texts(sites).keys()
+    assert texts(sites)["self.__secret"] == [12]
+    assert texts(sites)["self.config.n"] == texts(sites)["self.n"] == [4]
+
+
+def test_modules_in_modules_of_torch(module: Import) -> None:
+    """Functions of PyTorch between them don't hide them, and are not watched."""
+    net = module("""
+        class Layer(nn.Module):
+            def forward(self, x):
+                return x * 21
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(Layer(), nn.Linear(3, 3), Layer())
+
+            def forward(self, x):
+                return self.layers(x)
+    """)
+    model, x = net.Net(), torch.ones(2, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+    assert texts(sites) == {"21": [21]}
+    assert {os.path.dirname(site.file) for site in sites.seen} == {os.path.dirname(net.__file__)}
+
+
+def test_asserts_that_pytest_rewrote_are_no_obstacle() -> None:
+    def checked(x: Tensor) -> Tensor:
+        assert x.shape[0] == 4, "not a batch of four"
+        return x.reshape(8, -1)
+
+    assert any(name.startswith("@py") for name in checked.__code__.co_names + checked.__code__.co_varnames)
+    x = torch.ones(4, 6)
+    with instrumented(lambda: checked(x)) as sites:
+        checked(x)
+    assert list(texts(sites)) == ["4", "8"]
+
+
+def test_equal_lambdas_on_one_line(module: Import) -> None:
+    net = module("""
+        def run(x):
+            first, second = (lambda y: y * 5), (lambda y: y * 5)
+            rows = [y * 7 for y in x] + [y * 7 for y in x]
+            run.kept = first, second
+            return first(x) + second(x), rows
+    """)
+    x = torch.ones(2)
+    with instrumented(lambda: net.run(x)) as sites:
+        net.run(x)
+        assert [site.text for site in sites.order] == ["7", "7", "5", "5"]
+    assert [function(x).tolist() for function in net.run.kept] == [[5, 5], [5, 5]]
+
+
+# --- As it was ------------------------------------------------------------------------------------------
+
+
+def test_everything_is_put_back() -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    before = codes(Positions.forward)
+    with instrumented(lambda: model(x)):
+        assert Positions.forward.__code__ is not before[0]
+        assert hasattr(builtins, HOOK)
+    assert Positions.forward.__code__ is before[0]
+    assert not hasattr(builtins, HOOK)
+
+
+def test_everything_is_put_back_after_an_exception() -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    before = codes(Positions.forward)
+    with pytest.raises(RuntimeError, match="invalid for input"), instrumented(lambda: model(x)):
+        model(x[:3])
+    assert Positions.forward.__code__ is before[0] and not hasattr(builtins, HOOK)
+
+
+def test_a_first_run_that_fails_changes_nothing() -> None:
+    model, before = Positions(), (Positions.forward.__code__, sys.getprofile())
+    with pytest.raises(RuntimeError, match="invalid for input"), instrumented(lambda: model(torch.ones(1))):
+        pass
+    assert (Positions.forward.__code__, sys.getprofile()) == before and not hasattr(builtins, HOOK)
+
+
+def test_a_closure_that_the_model_keeps_works_afterwards(module: Import) -> None:
+    net = module("""
+        class Net(nn.Module):
+            def forward(self, x):
+                self.later = lambda y: y.reshape(4, -1)
+                return self.later(x)
+    """)
+    model, x = net.Net(), torch.ones(4, 6)
+    with instrumented(lambda: model(x)):
+        model(x)
+    assert model.later(x).shape == (4, 6)
+
+
+def test_nothing_is_kept_alive() -> None:
+    model, x = Positions(), torch.ones(4, 6, 3)
+    with instrumented(lambda: model(x)) as sites:
+        model(x)
+    kept = weakref.ref(sites)
+    del sites
+    gc.collect()
+    assert kept() is None
+
+
+def test_one_at_a_time() -> None:
+    message = "instrumented already; leave that `with` block"
+    with instrumented(lambda: None), pytest.raises(RuntimeError, match=message), instrumented(lambda: None):
+        pass
+    assert not hasattr(builtins, HOOK)
+
+
+def test_tracebacks_name_the_same_lines(module: Import) -> None:
+    net = module("""
+        def outer(x):
+            return inner(
+                x,
+                6,
+            )
+
+        def inner(x, n):
+            y = x * 3
+            return y.reshape(
+                n, 7,
+            )
+    """)
+
+    def lines(x: Tensor) -> list[tuple[int | None, str | None]]:
+        with pytest.raises(RuntimeError) as info:
+            net.outer(x)
+        frames = traceback.extract_tb(info.value.__traceback__)
+        return [(frame.lineno, frame.line) for frame in frames[1:]]
+
+    before = lines(torch.ones(5))
+    with instrumented(lambda: net.outer(torch.ones(42))):
+        assert lines(torch.ones(5)) == before
+
+
+# --- Files that can't be used ---------------------------------------------------------------------------
+
+
+def test_a_file_that_is_gone_is_left_alone(module: Import) -> None:
+    net = module("def run(x):\n    return x.reshape(4, -1)\n")
+    os.remove(net.__file__)
+    before = codes(net.run)
+    with instrumented(lambda: net.run(torch.ones(4))) as sites:
+        net.run(torch.ones(4))
+        assert codes(net.run) == before and sites.seen == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def run(x):\n    return x.reshape(8, -1)\n",
+        "def run(y):\n    return y.reshape(4, -1)\n",
+        "def run(x):\n    return x.view(4, -1)\n",
+        "def run(x):\n    return x.reshape(-1, 4)\n",
+        "\ndef run(x):\n    return x.reshape(4, -1)\n",
+        "def run(x: return",
+        "def run(x):\n    return '\0'",
+    ],
+)
+def test_a_file_that_has_changed_is_left_alone(module: Import, text: str) -> None:
+    net = module("def run(x):\n    return x.reshape(4, -1)\n")
+    path = Path(net.__file__ or "")
+    source = path.read_text(encoding="utf-8")
+    path.write_text(source[: source.index("def run")] + text, encoding="utf-8")
+    before = codes(net.run)
+    with instrumented(lambda: net.run(torch.ones(4))) as sites:
+        net.run(torch.ones(4))
+        assert codes(net.run) == before and sites.seen == {}
+
+
+def test_code_without_a_file_is_left_alone() -> None:
+    made: dict[str, Any] = {}
+    exec("def run(x):\n    return x.reshape(4, -1)\n", made)
+    with instrumented(lambda: made["run"](torch.ones(4))) as sites:
+        made["run"](torch.ones(4))
+    assert sites.seen == {}
+
+
+def test_functions_of_python_itself_are_left_alone() -> None:
+    before = codes(functools.partialmethod.__get__, textwrap.dedent)
+    with instrumented(lambda: textwrap.dedent("    a")):
+        assert codes(functools.partialmethod.__get__, textwrap.dedent) == before
+
+
+# --- Tensors around a site ------------------------------------------------------------------------------
+
+
+def test_tensors_in_scope(module: Import) -> None:
+    net = module("""
+        def run(x, batch, *more, scale=2.0, bias, **others):
+            total = x * scale
+            state = {"hidden": total[0], "name": "state", 3: x, "it's": x}
+            for row in range(2):
+                total = total.reshape(4, -1)
+                past = [None, total]
+            return total
+    """)
+
+    x = torch.ones(4, 6)
+    run = functools.partial(net.run, x, {"ids": x[:, :2]}, x[0], bias=x[:1], mask=x[:2])
+    with instrumented(run) as sites:
+        run()
+        batch = site(sites, "4")
+        assert sites.locals_at(batch) == []
+        with sites.looking_at([batch]):
+            run()
+        run()
+    first, second = sites.locals_at(batch)
+    parameters = [
+        ("x", (4, 6), True),
+        ('batch["ids"]', (4, 2), True),
+        ("bias", (1, 6), True),
+        ("more[0]", (6,), True),
+        ('others["mask"]', (2, 6), True),
+    ]
+    state = [
+        ('state["hidden"]', (6,), False),
+        ("state[3]", (4, 6), False),
+        ('state["it\'s"]', (4, 6), False),
+    ]
+    assert first == [*parameters, ("total", (4, 6), False), *state]
+    assert second == [*first, ("past[1]", (4, 6), False)]
+    assert first[0].text == "x" and first[0].shape == (4, 6) and first[0].parameter
+    sites.reset()
+    assert sites.locals_at(batch) == []
+
+
+def test_tensors_around_comprehensions_and_in_closures(module: Import) -> None:
+    net = module("""
+        def run(x):
+            y = x[:2]
+            rows = [row.reshape(3, -1) for row in x]
+            later = lambda z: (z.reshape(7, -1), y)
+            return later(torch.ones(14))
+    """)
+    run = functools.partial(net.run, torch.ones(2, 6))
+    with instrumented(run) as sites:
+        run()
+        rows, later = site(sites, "3"), site(sites, "7")
+        with sites.looking_at({rows, later}):
+            run()
+    assert sorted(sites.locals_at(rows)[0]) == [
+        ("row", (6,), False),
+        ("x", (2, 6), True),
+        ("y", (2, 6), False),
+    ]
+    assert sites.locals_at(rows)[0][0].text == "x" and len(sites.locals_at(rows)) == 2
+    assert sites.locals_at(later) == [[("z", (14,), True), ("y", (2, 6), False)]]
