@@ -473,6 +473,14 @@ def test_a_file_that_has_changed_is_left_alone(module: Import, text: str) -> Non
         assert codes(net.run) == before and sites.seen == {}
 
 
+def test_a_change_in_a_function_inside_is_a_change(module: Import) -> None:
+    net = module("def run(x):\n    return (lambda y: y.reshape(4, -1))(x)\n")
+    path = Path(net.__file__ or "")
+    path.write_text(path.read_text(encoding="utf-8").replace("4", "2"), encoding="utf-8")
+    with instrumented(lambda: net.run(torch.ones(4))):
+        assert net.run(torch.ones(4)).shape == (4, 1)
+
+
 def test_code_without_a_file_is_left_alone() -> None:
     made: dict[str, Any] = {}
     exec("def run(x):\n    return x.reshape(4, -1)\n", made)

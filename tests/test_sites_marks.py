@@ -124,6 +124,7 @@ def test_defaults_are_one_site_where_the_default_stands() -> None:
     assert found == ["default 4", "default (32, 48)", "default [2]"]
     assert in_function("return lambda: n", "n=4") == ["default 4"]
     assert in_function("return lambda n=4: n", "n") == ["default 4"]
+    assert in_function("class Inner: size = n\nreturn Inner", "n=4") == ["default 4"]
     assert in_function("n = n or 3\nreturn n", "n=4") == ["literal 3"]  # from then on it is another number
 
 

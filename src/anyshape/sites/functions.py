@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import gc
 import os
@@ -59,14 +60,22 @@ class Swap:
         self._marked: dict[int, tuple[Code, Code]] = {}  # by the id of a running code: it, and with marks
         self._plain: dict[int, tuple[Code, Code]] = {}  # the way back, also for functions inside functions
         self._own: dict[types.FunctionType, Code] = {}
+        by_file: dict[str, list[Code]] = defaultdict(list)
         for code in codes:
-            file = _marked_file(code.co_filename)
-            marked = _counterpart(code, file) if file is not None else None
-            if file is not None and marked is not None:
-                self.sites.update(file.sites)
+            by_file[code.co_filename].append(code)
+        for filename, inside in by_file.items():
+            file = _marked_file(filename, inside)
+            if file is not None:
+                self._match(inside, file)
+
+    def _match(self, codes: Iterable[Code], file: _File) -> None:
+        self.sites.update(file.sites)
+        for code in codes:
+            marked = _counterpart(code, file)
+            if marked is not None:
                 self._marked[id(code)] = code, marked
-                for pairs in file.pairs.values():
-                    self._plain.update((id(other), (other, plain)) for plain, other in pairs)
+        for pairs in file.pairs.values():
+            self._plain.update((id(marked), (marked, plain)) for plain, marked in pairs)
 
     def apply(self) -> None:
         """Every living function with the code of one that ran: of a method there is one, of a closure many."""
@@ -93,23 +102,26 @@ class _File:
     sites: dict[int, Site]
 
 
-def _marked_file(filename: str) -> _File | None:
-    """The file compiled with marks and without; ``None`` if it can't be read or compiled."""
+def _marked_file(filename: str, codes: Iterable[Code]) -> _File | None:
+    """What a file says around these codes, with marks and without; ``None`` if it can't be read or compiled."""
     try:
         status = os.stat(filename)
-        return _compiled(filename, status.st_mtime_ns, status.st_size)
+        lines = tuple(sorted({code.co_firstlineno for code in codes}))
+        return _compiled(filename, status.st_mtime_ns, status.st_size, lines)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(filename: str, _changed: int, _size: int) -> _File:
+def _compiled(filename: str, _changed: int, _size: int, lines: tuple[int, ...]) -> _File:
+    """Of a library's large file little runs: only the definitions around these lines are compiled."""
     with tokenize.open(filename) as file:
         source = file.read()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they came when the file was imported
-        plain = compile(source, filename, "exec", dont_inherit=True)
         tree = ast.parse(source, filename)
+        tree.body = [statement for statement in tree.body if _is_needed(statement, lines)]
+        plain = compile(tree, filename, "exec", dont_inherit=True)
         sites = mark(tree, filename, source)
         marked = compile(tree, filename, "exec", dont_inherit=True)
     pairs: dict[tuple[str, int], list[tuple[Code, Code]]] = defaultdict(list)
@@ -117,15 +129,22 @@ def _compiled(filename: str, _changed: int, _size: int) -> _File:
     return _File(dict(pairs), sites)
 
 
+def _is_needed(statement: ast.stmt, lines: tuple[int, ...]) -> bool:
+    """Of functions and classes those around the lines; imports also say how calls of their names are compiled."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return True
+    first = min([statement.lineno, *(decorator.lineno for decorator in statement.decorator_list)])
+    at = bisect.bisect_left(lines, first)
+    return at < len(lines) and lines[at] <= (statement.end_lineno or first)
+
+
 def _pair(plain: Code, marked: Code, pairs: dict[tuple[str, int], list[tuple[Code, Code]]]) -> bool:
     """Enters the pairs inside; whether every code has its counterpart: only such a function can be put back."""
     inside, whole = _nested(marked), plain.co_freevars == marked.co_freevars
     for place, codes in _nested(plain).items():
         others = inside[place]
-        if len(codes) == 1:
-            codes = codes * len(
-                others
-            )  # before Python 3.12 equal ones on a line are one, until marks part them
+        if len(codes) == 1:  # before Python 3.12 equal codes on one line are one, until marks part them
+            codes = codes * len(others)
         if len(codes) != len(others):
             whole = False
             continue
@@ -147,29 +166,37 @@ def _nested(code: Code) -> dict[tuple[str, int], list[Code]]:
 def _counterpart(code: Code, file: _File) -> Code | None:
     """The marked code of a function that runs now, if the file still says what the function does."""
     for plain, marked in file.pairs.get((code.co_name, code.co_firstlineno), ()):
-        if _is_same(code, plain) or _is_same_but_for_asserts(code, plain):
+        if _is_same(code, plain):
             return marked
     return None
 
 
 def _is_same(code: Code, plain: Code) -> bool:
-    """Instructions and what they work on, part by part: == on codes differs between versions of Python."""
+    """Also in the functions inside. Part by part, since == on codes differs between versions of Python."""
+    inside, others = ([item for item in one.co_consts if isinstance(item, Code)] for one in (code, plain))
+    return (
+        _variables(code) == _variables(plain)
+        and (_does_the_same(code, plain) or _differs_in_asserts(code, plain))
+        and len(inside) == len(others)
+        and all(map(_is_same, inside, others))
+    )
+
+
+def _does_the_same(code: Code, plain: Code) -> bool:
     return (
         code.co_code == plain.co_code
-        and _variables(code) == _variables(plain)
         and code.co_names == plain.co_names
         and _constants(code) == _constants(plain)
     )
 
 
-def _is_same_but_for_asserts(code: Code, plain: Code) -> bool:
+def _differs_in_asserts(code: Code, plain: Code) -> bool:
     """pytest rewrites the asserts of test files, with names that start with an @, and leaves the rest as it is.
 
     So the instructions can't be compared, but whatever the file names, holds and does on a line must be there.
     """
     return (
         any(name.startswith("@py") for name in (*code.co_varnames, *code.co_names))
-        and _variables(code) == _variables(plain)
         and {*code.co_names} >= {*plain.co_names}
         and {*_constants(code)} >= {*_constants(plain)}
         and {line for *_, line in code.co_lines()} >= {line for *_, line in plain.co_lines()}

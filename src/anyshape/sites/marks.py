@@ -119,8 +119,9 @@ class _Marker(ast.NodeTransformer):
             item.target = self.visit(item.target)
             item.iter = item.iter if item is first else self.visit(item.iter)
             item.ifs = [self.visit(condition) for condition in item.ifs]
-        for part in {"elt", "key", "value"} & set(node._fields):
-            setattr(node, part, self.visit(getattr(node, part)))
+        for part in ("elt", "key", "value"):
+            if part in node._fields:
+                setattr(node, part, self.visit(getattr(node, part)))
         self.scopes.pop()
         return node  # type: ignore[no-any-return]
 
@@ -139,7 +140,7 @@ class _Marker(ast.NodeTransformer):
         return "global"
 
     def _outer(self, name: str) -> str:
-        """ "closure" or "global" for a name that is neither the function's own nor Python's, else nothing."""
+        """The kind of a name that is neither the function's own nor Python's, else nothing."""
         owner = self._owner(name)
         if isinstance(owner, _Scope) or owner == "local" or (owner == "global" and name in _BUILTINS):
             return ""
@@ -154,7 +155,7 @@ class _Marker(ast.NodeTransformer):
         return node if isinstance(node.operand, ast.Constant) else self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if not isinstance(node.ctx, ast.Load) or node.id.startswith("__"):
+        if not isinstance(node.ctx, ast.Load) or node.id.startswith("__") or not self.in_function:
             return node
         owner = self._owner(node.id)
         if isinstance(owner, _Scope):
