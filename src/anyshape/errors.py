@@ -21,7 +21,7 @@ where; what to do next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "AnyshapeError",
@@ -47,9 +47,25 @@ class SourceLine:
     file: str
     line: int
     text: str = ""
+    mark: tuple[int, int] | None = field(
+        default=None, compare=False
+    )  # the columns of the culprit in the text
+    caller: SourceLine | None = field(
+        default=None, compare=False
+    )  # the user's own line, if this is a library's
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f"    {self.text}" if self.text else "")
+
+    def shown(self) -> list[str]:
+        """The line as a message has it: with the culprit underlined, and who called it."""
+        lines = [f"  at {self}"]
+        if self.mark is not None:
+            start = len(lines[0]) - len(self.text) + self.mark[0]
+            lines.append(" " * start + "^" * (self.mark[1] - self.mark[0]))
+        if self.caller is not None:
+            lines.append(f"  called from {self.caller}")
+        return lines
 
 
 class AnyshapeError(Exception):
@@ -63,7 +79,7 @@ class AnyshapeError(Exception):
         self.hint = hint
         lines = [what]
         if where is not None:
-            lines.append(f"  at {where}")
+            lines += where.shown()
         if hint:
             lines.append(hint)
         super().__init__("\n".join(lines))

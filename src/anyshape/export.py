@@ -17,6 +17,7 @@ from anyshape.agree import agree
 from anyshape.climb import Settings, climb
 from anyshape.contract import Contract
 from anyshape.declare import declare
+from anyshape.mend import mending, repaired
 from anyshape.options import check_torch_options
 from anyshape.probe import probe
 from anyshape.progress import Progress
@@ -66,6 +67,7 @@ def export(
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    repair: bool = False,
     report: bool = False,
     optimize: bool = True,
     verify: bool = True,
@@ -83,7 +85,7 @@ def export(
     output  float32  [batch, 5]
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
-    is not enough. The other arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
+    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
     """
     module, remarks = as_module(model)
     notes = check_torch_options(torch_options) + remarks
@@ -102,15 +104,16 @@ def export(
         with told.station("probe"):
             evidence = probe(case, progress=lambda text: told.doing("probe", text))
         told.done("probe", evidence.summary)
-        with told.station("agree"):
-            agreed = agree(case, declared, evidence, notes)
         settings = Settings(
             tuple(output_names or ()),
             opset_version,
             custom_translation_table,
             optimize and do_constant_folding,
         )
-        made = climb(case, agreed, settings, told)
+        with mending(case, declared, evidence, repair, told) as (evidence, repairs):
+            with told.station("agree"):
+                agreed = agree(case, declared, evidence, notes)
+            made = repaired(climb(case, agreed, settings, told), repairs)
     told.done("verify", str(made.verdict))
     artifact.attach(made.model, made.contract, _versions())
     exported = Export(

@@ -8,13 +8,14 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["first_line", "innermost_caller", "innermost_line", "line_at", "line_of_exception"]
+__all__ = ["first_line", "innermost_caller", "innermost_line", "line_at", "line_of", "line_of_exception"]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -37,32 +38,48 @@ def first_line(error: BaseException) -> str:
 
 
 def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:
-    """The last of ``frames`` (outermost first) inside the model that is neither PyTorch's nor this package's."""
-    for filename, line in reversed(frames):
+    """The last of ``frames`` (outermost first) inside the model that is neither PyTorch's nor this package's.
+
+    If that is a library's, the user's own line that led there is its caller.
+    """
+    return _innermost(reversed(frames))
+
+
+def _innermost(frames: Iterable[tuple[str, int]]) -> SourceLine | None:
+    found: SourceLine | None = None
+    for filename, line in frames:
         if filename in CALLERS:
-            return None  # further out is who called us, not the model
-        if _is_theirs(filename):
-            return line_at(filename, line)
-    return None
+            break  # further out is who called us, not the model
+        if not _is_theirs(filename):
+            continue
+        if found is not None and not _is_library(filename):
+            return replace(found, caller=line_at(filename, line))
+        found = found or line_at(filename, line)
+        if not _is_library(filename):
+            break
+    return found
 
 
 def innermost_caller() -> SourceLine | None:
     """The innermost line of the model that is running now."""
-    frame: types.FrameType | None = sys._getframe(1)
+    return _innermost(_frames(sys._getframe(1)))
+
+
+def _frames(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
     while frame is not None:
-        filename = frame.f_code.co_filename
-        if filename in CALLERS:
-            return None
-        if _is_theirs(filename):
-            return line_at(filename, frame.f_lineno)
+        yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return None
 
 
 @functools.lru_cache(maxsize=4096)
 def line_at(filename: str, line: int) -> SourceLine:
     """A line of a file, named as a person would, with its text if the file can be read."""
-    return SourceLine(_short(filename), line, linecache.getline(filename, line).strip())
+    return SourceLine(_short(filename), line, line_of(filename, line).strip())
+
+
+def line_of(filename: str, line: int) -> str:
+    """The text of a line, indented as it is."""
+    return linecache.getline(filename, line)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -73,6 +90,10 @@ def _is_theirs(filename: str) -> bool:
     return not full.startswith((TORCH_FOLDER, OWN_FOLDER)) and not full.endswith(
         ("/contextlib.py", "/functools.py")
     )
+
+
+def _is_library(filename: str) -> bool:
+    return f"site-packages{os.sep}" in filename
 
 
 def _short(filename: str) -> str:

@@ -7,11 +7,11 @@ import builtins
 import itertools
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyshape.errors import SourceLine
-from anyshape.source import line_at
+from anyshape.source import line_at, line_of
 
 __all__ = ["HOOK", "Site", "mark"]
 
@@ -39,8 +39,13 @@ class Site:
     kind: str  # "literal", "attribute", "global", "closure" or "default"
 
     def at(self) -> SourceLine:
-        """The line as messages show it."""
-        return line_at(self.file, self.line)
+        """The line as messages show it, with this in it marked."""
+        found = line_at(self.file, self.line)
+        start = self.column - (
+            len(line_of(self.file, self.line)) - len(line_of(self.file, self.line).lstrip())
+        )
+        mark = (start, start + self.end_column - self.column) if self.line == self.end_line else None
+        return replace(found, mark=mark)
 
 
 def mark(tree: ast.Module, filename: str, source: str) -> dict[int, Site]:
@@ -150,9 +155,6 @@ class _Marker(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return self._marked(node, "literal") if _is_size(node) else node
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return node if isinstance(node.operand, ast.Constant) else self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if not isinstance(node.ctx, ast.Load) or node.id.startswith("__") or not self.in_function:
@@ -286,7 +288,7 @@ def _defaults(arguments: ast.arguments) -> list[tuple[str, ast.expr]]:
 
 
 def _is_size(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 2
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 1
 
 
 def _number(node: ast.expr) -> Any:

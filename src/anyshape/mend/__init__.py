@@ -1,0 +1,239 @@
+"""mend: where a size is written into the source, PyTorch itself runs only at the example. Which number is it?
+
+The numbers in the model's source that equal a size at the example are replaced, as few as possible, by the sizes of
+the inputs at hand, until PyTorch takes other sizes. Those that help are the ones to blame; kept replaced, they are the
+repair. What the model computes is looked at from outside only: no graph is edited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from anyshape.climb import Made
+from anyshape.declare import FREE, Declaration
+from anyshape.dims import Expr
+from anyshape.errors import ContractFault
+from anyshape.mend.changes import Axis, Change, overrides
+from anyshape.mend.search import Ambiguous, Runs, Solution, axis_sizes, moves, search
+from anyshape.mend.wording import told, written
+from anyshape.probe import Evidence, probe
+from anyshape.progress import Progress
+from anyshape.read import Case
+from anyshape.sites import Sites, instrumented
+from anyshape.tree import flatten
+
+__all__ = ["Mended", "Repair", "axis_names", "fixed_axes", "mended", "mending", "repaired"]
+
+BUDGET = 30.0  # seconds of processor time
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One number in the source, and what it is replaced by: in words, and as it would be written there."""
+
+    change: Change
+    axes: tuple[Axis, ...]
+    said: str  # "3 is batch at the example"
+    text: str | None  # "x.shape[0]"; None if no tensor there has the size
+
+    def __str__(self) -> str:
+        where = self.change.site.at()
+        return f"{where.file}:{where.line}    {self.change.value} became {self.text or self.said}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What was found: the repairs, and where several would do."""
+
+    repairs: tuple[Repair, ...] = ()
+    solutions: tuple[Solution, ...] = ()
+    ambiguous: tuple[Ambiguous, ...] = field(default=())
+
+
+def fixed_axes(case: Case, declared: Declaration, evidence: Evidence, *, undeclared: bool) -> list[Axis]:
+    """The axes that should vary and do not: those that are declared dynamic, or all that nothing is declared of."""
+    found = []
+    for number, shape in enumerate(case.shapes):
+        for axis in range(len(shape)):
+            said = declared.sizes[number][axis]
+            wanted = said is FREE or (isinstance(said, Expr) and bool(said.names))
+            if _is_fixed(evidence.shapes[number][axis], shape[axis]) and (wanted or undeclared):
+                found.append((number, axis))
+    return found
+
+
+def _is_fixed(found: Expr, size: int) -> bool:
+    """Whether PyTorch takes only the example's size, or multiples of it: a `view(-1, 9)` takes 18 for two rows of 9."""
+    affine = found.affine()
+    rate = max(affine[0].values(), default=0) if affine is not None else 1
+    return found.constant is not None or (rate == size > 1)
+
+
+@contextlib.contextmanager
+def mended(
+    case: Case,
+    evidence: Evidence,
+    fixed: Sequence[Axis],
+    names: Mapping[Axis, str],
+    progress: Callable[[str], None] = lambda text: None,
+) -> Iterator[tuple[Mended, Sites]]:
+    """The repairs that let the fixed axes vary; while inside, the model is instrumented."""
+    example = [item.example for item in case.inputs]
+    with instrumented(lambda: case.run(example)) as sites:
+        case.run(example)
+        runs = Runs(case, evidence, fixed, sites, BUDGET)
+        done: tuple[Change, ...] = ()
+        solutions: list[Solution] = []
+        doubts: list[Ambiguous] = []
+        for axis in fixed:
+            if any(axis in solution.axes for solution in solutions):
+                continue
+            progress(f"why {names[axis]} does not vary")
+            try:
+                found = _first(runs, fixed, axis, done)
+            except Ambiguous as doubt:
+                doubts.append(doubt)
+                continue
+            if found is not None:
+                solutions.append(found)
+                done += found.changes
+        sites.reset()
+        repairs = [
+            Repair(change, solution.axes, told(change, names), None)
+            for solution in solutions
+            for change in solution.changes
+        ]
+        texts = written(runs, [r.change for r in repairs], solutions)
+        repairs = [replace(repair, text=texts.get(repair.change)) for repair in repairs]
+        yield Mended(tuple(repairs), tuple(solutions), tuple(doubts)), sites
+
+
+def _first(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: tuple[Change, ...]) -> Solution | None:
+    for axes in moves(fixed, axis, runs.case.shapes):
+        found = search(runs, axes, done)
+        if found is not None:
+            return found
+    return None
+
+
+@contextlib.contextmanager
+def kept(case: Case, sites: Sites, repairs: Sequence[Repair]) -> Iterator[None]:
+    """Within this, whoever calls the model runs it with the repairs, at the sizes of the inputs that it is given."""
+    changes = [repair.change for repair in repairs]
+    stack: list[contextlib.ExitStack] = []
+
+    def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        tensors = [tensor for _, tensor in flatten((args, kwargs))[0]]
+        inner = contextlib.ExitStack()
+        inner.enter_context(sites.overriding(overrides(changes, axis_sizes(tensors))))
+        stack.append(inner)
+
+    def after(module: torch.nn.Module, args: Any, result: Any) -> None:
+        stack.pop().close()
+
+    handles = (
+        case.module.register_forward_pre_hook(before, with_kwargs=True),
+        case.module.register_forward_hook(after, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def mending(
+    case: Case,
+    declared: Declaration,
+    evidence: Evidence,
+    repair: bool,
+    progress: Progress,
+) -> Iterator[tuple[Evidence, tuple[Repair, ...]]]:
+    """Within this the model runs with its repairs, if ``repair`` is wanted; else a size in the source is a fault.
+
+    Gives what probe finds of the mended model, and the repairs.
+    """
+    fixed = fixed_axes(case, declared, evidence, undeclared=repair)
+    if not fixed or case.on_meta:
+        yield evidence, ()
+        return
+    names = axis_names(case, declared)
+    with contextlib.ExitStack() as stack:
+        with progress.station("mend"):
+            found, sites = stack.enter_context(
+                mended(case, evidence, fixed, names, lambda text: progress.doing("mend", text))
+            )
+        wanted = fixed_axes(case, declared, evidence, undeclared=False)
+        doubts = [doubt for doubt in found.ambiguous if set(doubt.axes) & set(wanted)]
+        if doubts:
+            raise _doubtful(doubts[0], names)
+        if found.repairs and not repair:
+            raise _blamed(case, found, names)
+        if found.repairs:
+            progress.done(
+                "mend", f"{len(found.repairs)} number{'s' * (len(found.repairs) > 1)} in the source"
+            )
+            stack.enter_context(kept(case, sites, found.repairs))
+            with progress.station("probe"):
+                evidence = probe(case, progress=lambda text: progress.doing("probe", text))
+        yield evidence, found.repairs
+
+
+def axis_names(case: Case, declared: Declaration) -> dict[Axis, str]:
+    """How a person speaks of each axis: by its declared name, else by its place."""
+    made = {}
+    for number, item in enumerate(case.inputs):
+        for axis in range(len(item.shape)):
+            said = declared.sizes[number][axis]
+            named = isinstance(said, Expr) and bool(said.names)
+            made[number, axis] = str(said) if named else f"{item.path} axis {axis}"
+    return made
+
+
+def _blamed(case: Case, found: Mended, names: Mapping[Axis, str]) -> ContractFault:
+    first = found.repairs[0]
+    number, axis = first.axes[0]
+    size = case.shapes[number][axis]
+    texts = [f"write {repair.text}" for repair in found.repairs[:1] if repair.text]
+    others = [f"{repair.change.site.at().file}:{repair.change.site.line}" for repair in found.repairs[1:]]
+    more = f" The same goes for {', '.join(others)}." if others else ""
+    advice = f"{first.said}: {texts[0]} instead" if texts else f"{first.said}: take it from the input's shape"
+    return ContractFault(
+        f"{names[first.axes[0]]} can't vary: {size} is written into the model, so PyTorch itself runs at no other size",
+        where=first.change.site.at(),
+        hint=f"{advice}, or export with repair=True.{more}",
+    )
+
+
+def _doubtful(doubt: Ambiguous, names: Mapping[Axis, str]) -> ContractFault:
+    lines = [
+        "; ".join(
+            f"{c.site.at().file}:{c.site.line}, column {c.site.column + 1}: {told(c, names)}" for c in changes
+        )
+        for changes in doubt.choices
+    ]
+    return ContractFault(
+        f"{names[doubt.axes[0]]} can't vary: a size is written into the model, and it could be one of several numbers, "
+        "which give different results:\n  " + "\n  ".join(lines),
+        where=doubt.choices[0][0].site.at(),
+        hint="Write the one that is meant as a size of the input.",
+    )
+
+
+def repaired(made: Made, repairs: Sequence[Repair]) -> Made:
+    """What was made, saying plainly what was repaired, and what it was compared with."""
+    if not repairs:
+        return made
+    count = sum(row.outcome != "refused" for row in made.verdict.rows)
+    sampled = f"repaired, agrees with the mended source at {count} sizes; PyTorch's own source runs at the example only"
+    return replace(
+        made,
+        verdict=replace(made.verdict, sampled=(*made.verdict.sampled[:-1], sampled)),
+        contract=replace(made.contract, notes=(*made.contract.notes, *(f"repaired: {r}" for r in repairs))),
+    )
