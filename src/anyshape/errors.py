@@ -47,12 +47,10 @@ class SourceLine:
     file: str
     line: int
     text: str = ""
-    mark: tuple[int, int] | None = field(
-        default=None, compare=False
-    )  # the columns of the culprit in the text
-    caller: SourceLine | None = field(
-        default=None, compare=False
-    )  # the user's own line, if this is a library's
+    # The columns of the culprits in the text.
+    marks: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    # The user's own line, if this one is a library's.
+    caller: SourceLine | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f"    {self.text}" if self.text else "")
@@ -60,9 +58,11 @@ class SourceLine:
     def shown(self) -> list[str]:
         """The line as a message has it: with the culprit underlined, and who called it."""
         lines = [f"  at {self}"]
-        if self.mark is not None:
-            start = len(lines[0]) - len(self.text) + self.mark[0]
-            lines.append(" " * start + "^" * (self.mark[1] - self.mark[0]))
+        if self.marks:
+            under = [" "] * max(end for _, end in self.marks)
+            for start, end in self.marks:
+                under[start:end] = "^" * (end - start)
+            lines.append(" " * (len(lines[0]) - len(self.text)) + "".join(under))
         if self.caller is not None:
             lines.append(f"  called from {self.caller}")
         return lines

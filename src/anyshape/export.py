@@ -17,7 +17,7 @@ from anyshape.agree import agree
 from anyshape.climb import Settings, climb
 from anyshape.contract import Contract
 from anyshape.declare import declare
-from anyshape.mend import mending, repaired
+from anyshape.mend import Repair, mending, repaired
 from anyshape.options import check_torch_options
 from anyshape.probe import probe
 from anyshape.progress import Progress
@@ -38,6 +38,7 @@ class Export:
     rung: str
     path: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # for each station
+    repairs: tuple[Repair, ...] = ()  # numbers in the source that were taken from the inputs instead
 
     def save(self, path: str | os.PathLike[str], *, external_data: bool | None = None) -> str:
         """Write the model to a file, whole or not at all; the path."""
@@ -85,7 +86,8 @@ def export(
     output  float32  [batch, 5]
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
-    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
+    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other
+    arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
     """
     module, remarks = as_module(model)
     notes = check_torch_options(torch_options) + remarks
@@ -123,6 +125,7 @@ def export(
         made.program.rung,
         _written(made.model, f, external_data),
         told.seconds,
+        repairs,
     )
     if report:
         write_report(exported, artifacts_dir)

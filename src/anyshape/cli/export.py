@@ -37,6 +37,9 @@ def export(
     shape: Shapes = None,
     dim: Dims = None,
     make: Inputs = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Take sizes that are written into the source from the inputs.")
+    ] = False,
     opset: Annotated[int | None, typer.Option(help="The version of ONNX's operators.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -62,6 +65,7 @@ def export(
                 shapes=declared(found, shapes),
                 dims=dims,
                 opset_version=opset,
+                repair=repair,
                 progress=progress,
             )
         _tell(out, made, path, time.monotonic() - started)

@@ -27,6 +27,7 @@ __all__ = ["Screen", "bytes_text", "contract_json", "screen", "where_json"]
 WAITING = {
     "read": "running the model at its example",
     "probe": "trying sizes in PyTorch",
+    "mend": "looking for sizes in the source",
     "agree": "naming the sizes",
     "capture": "tracing the model",
     "lower": "translating to ONNX",
@@ -49,6 +50,13 @@ class Screen:
         """A line, or a block of lines, indented by two spaces."""
         for each in text.split("\n"):
             self._console.print(Text(f"  {each}" if each else "", style), soft_wrap=True)
+
+    def source(self, diff: str) -> None:
+        """A diff, as it is: other programs read it too."""
+        styles = {"+": "green", "-": "red", "@": "cyan"}
+        for line in diff.splitlines():
+            self._console.print(Text(line, styles.get(line[:1], "")), soft_wrap=True)
+        self._console.print()
 
     def dim(self, texts: Sequence[str]) -> None:
         """What may be passed over."""

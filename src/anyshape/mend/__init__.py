@@ -20,14 +20,14 @@ from anyshape.dims import Expr
 from anyshape.errors import ContractFault
 from anyshape.mend.changes import Axis, Change, overrides
 from anyshape.mend.search import Ambiguous, Runs, Solution, axis_sizes, moves, search
-from anyshape.mend.wording import told, written
+from anyshape.mend.wording import AT_EXAMPLE, told, written
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.read import Case
 from anyshape.sites import Sites, instrumented
 from anyshape.tree import flatten
 
-__all__ = ["Mended", "Repair", "axis_names", "fixed_axes", "mended", "mending", "repaired"]
+__all__ = ["Mended", "Repair", "axis_names", "fixed_axes", "kept", "mended", "mending", "repaired"]
 
 BUDGET = 30.0  # seconds of processor time
 
@@ -174,7 +174,7 @@ def mending(
         if doubts:
             raise _doubtful(doubts[0], names)
         if found.repairs and not repair:
-            raise _blamed(case, found, names)
+            raise _blamed(found, names)
         if found.repairs:
             progress.done(
                 "mend", f"{len(found.repairs)} number{'s' * (len(found.repairs) > 1)} in the source"
@@ -196,18 +196,21 @@ def axis_names(case: Case, declared: Declaration) -> dict[Axis, str]:
     return made
 
 
-def _blamed(case: Case, found: Mended, names: Mapping[Axis, str]) -> ContractFault:
-    first = found.repairs[0]
-    number, axis = first.axes[0]
-    size = case.shapes[number][axis]
-    texts = [f"write {repair.text}" for repair in found.repairs[:1] if repair.text]
-    others = [f"{repair.change.site.at().file}:{repair.change.site.line}" for repair in found.repairs[1:]]
-    more = f" The same goes for {', '.join(others)}." if others else ""
-    advice = f"{first.said}: {texts[0]} instead" if texts else f"{first.said}: take it from the input's shape"
+def _blamed(found: Mended, names: Mapping[Axis, str]) -> ContractFault:
+    first = found.repairs[0].change.site
+    here = [r for r in found.repairs if (r.change.site.file, r.change.site.line) == (first.file, first.line)]
+    lines = dict.fromkeys(r.change.site.at() for r in found.repairs)
+    others = [f"{where.file}:{where.line}" for where in lines if where != first.at()]
+    said = " and ".join(dict.fromkeys(r.said.removesuffix(AT_EXAMPLE) for r in here)) + AT_EXAMPLE
+    texts = list(dict.fromkeys(r.text for r in here if r.text))
+    axes = list(dict.fromkeys(names[r.axes[0]] for r in here))
+    advice = f"write {' and '.join(texts)}" if texts else "take it from the input's shape"
+    more = f" Likewise at {', '.join(others)}." if others else ""
+    marks = {mark for r in here for mark in r.change.site.at().marks}
     return ContractFault(
-        f"{names[first.axes[0]]} can't vary: {size} is written into the model, so PyTorch itself runs at no other size",
-        where=first.change.site.at(),
-        hint=f"{advice}, or export with repair=True.{more}",
+        f"{' and '.join(axes)} can't vary: the size is written into the model, so PyTorch itself runs at no other",
+        where=replace(first.at(), marks=tuple(sorted(marks))),
+        hint=f"{said}: {advice} instead, or export with repair=True.{more}",
     )
 
 

@@ -9,7 +9,9 @@ from anyshape.mend.changes import Axis, Change, axis_name
 from anyshape.mend.search import Runs, Solution, axis_sizes
 from anyshape.sites import Local
 
-__all__ = ["told", "written"]
+__all__ = ["AT_EXAMPLE", "told", "written"]
+
+AT_EXAMPLE = " at the example"
 
 
 def told(change: Change, names: Mapping[Axis, str]) -> str:
@@ -18,7 +20,7 @@ def told(change: Change, names: Mapping[Axis, str]) -> str:
     said = str(change.size.substitute(words))
     for name in names.values():
         said = said.replace(name.replace(" ", "_"), name)
-    return f"{change.value} is {said} at the example"
+    return f"{change.value} is {said}{AT_EXAMPLE}"
 
 
 def written(runs: Runs, changes: Sequence[Change], solutions: Sequence[Solution]) -> dict[Change, str]:

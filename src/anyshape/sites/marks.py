@@ -44,8 +44,8 @@ class Site:
         start = self.column - (
             len(line_of(self.file, self.line)) - len(line_of(self.file, self.line).lstrip())
         )
-        mark = (start, start + self.end_column - self.column) if self.line == self.end_line else None
-        return replace(found, mark=mark)
+        end = start + self.end_column - self.column
+        return replace(found, marks=((start, end),) if self.line == self.end_line else ())
 
 
 def mark(tree: ast.Module, filename: str, source: str) -> dict[int, Site]:

@@ -1,0 +1,113 @@
+"""Sizes written into the source: the right line is blamed, the repair agrees with the mended twin, no wrong one is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import anyshape
+from anyshape.declare import declare
+from anyshape.errors import ContractFault
+from anyshape.mend import Mended, axis_names, fixed_axes, kept, mended
+from anyshape.probe import probe
+from anyshape.read import Case, evaluation_mode, read
+from tests.quality.broken import PAIRS, Pair
+
+# The size is in a module of PyTorch's own (`nn.Upsample(size=...)`), in a tensor that was made beforehand, or in
+# numbers of which several have to change at once before anything runs at another size.
+OUT_OF_REACH = {"upsample_layer_with_a_size", "buffer_computed_for_one_length", "reshape_image_to_patches"}
+FIXABLE = [pair for pair in PAIRS if pair.fixable and not pair.ambiguous]
+IN_REACH = [pair for pair in FIXABLE if pair.name not in OUT_OF_REACH]
+
+
+def names(pairs: list[Pair]) -> Any:
+    return pytest.mark.parametrize("pair", pairs, ids=[pair.name for pair in pairs])
+
+
+def dynamic_shapes(pair: Pair, case: Case) -> Any:
+    """Each axis that moves between the example and the other sizes, under a name of its own."""
+    base, spec = pytree.tree_flatten(pair.inputs(**pair.example))
+    axes: list[dict[int, str]] = [{} for _ in base]
+    for sizes in pair.held:
+        for number, (one, two) in enumerate(zip(base, pytree.tree_leaves(pair.inputs(**sizes)), strict=True)):
+            moved = [k for k in range(one.dim()) if one.shape[k] != two.shape[k]]
+            axes[number].update({k: f"d{number}_{k}" for k in moved})
+    args, kwargs = pytree.tree_unflatten([found or None for found in axes], spec)
+    return {**dict(zip(case.argument_names, args, strict=False)), **kwargs} if kwargs else tuple(args)
+
+
+@contextmanager
+def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
+    torch.manual_seed(0)
+    model = pair.broken()
+    args, kwargs = pair.inputs(**pair.example)
+    with evaluation_mode(model):
+        case = read(model, args, kwargs)
+        declared = declare(case, dynamic_shapes=dynamic_shapes(pair, case))
+        evidence = probe(case)
+        fixed = fixed_axes(case, declared, evidence, undeclared=False)
+        with mended(case, evidence, fixed, axis_names(case, declared)) as (made, sites):
+            yield case, made, sites
+
+
+@names(IN_REACH)
+def test_the_right_line_is_blamed_and_the_repair_agrees_with_the_mended_twin(pair: Pair) -> None:
+    with found(pair) as (case, made, sites):
+        lines = {repair.change.site.line for repair in made.repairs}
+        assert lines and lines <= {*pair.lines, *pair.also}
+        twin = pair.mended().eval()
+        twin.load_state_dict(case.module.state_dict())
+        with kept(case, sites, made.repairs), torch.no_grad():
+            for sizes in (pair.example, *pair.held):
+                args, kwargs = pair.inputs(**sizes)
+                torch.testing.assert_close(
+                    pytree.tree_leaves(case.module(*args, **kwargs)),
+                    pytree.tree_leaves(twin(*args, **kwargs)),
+                )
+
+
+@names([pair for pair in PAIRS if pair not in IN_REACH])
+def test_where_nobody_may_guess_nothing_is_repaired(pair: Pair) -> None:
+    torch.manual_seed(0)
+    model = pair.broken().eval()
+    args, kwargs = pair.inputs(**pair.example)
+    case = read(model, args, kwargs)
+    with pytest.raises(ContractFault):
+        anyshape.export(model, args, kwargs=kwargs, dynamic_shapes=dynamic_shapes(pair, case), repair=True)
+
+
+def test_how_many_are_right() -> None:
+    assert len(FIXABLE) >= 25
+    assert len(FIXABLE) - len(OUT_OF_REACH) >= 23 / 25 * len(FIXABLE)
+
+
+@names([pair for pair in IN_REACH if pair.name in ("cross_attention_mask", "lstm_states_of_a_literal_batch")])
+def test_the_whole_line(pair: Pair, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = pair.broken().eval()
+    args, kwargs = pair.inputs(**pair.example)
+    case = read(model, args, kwargs)
+    shapes = dynamic_shapes(pair, case)
+    with pytest.raises(ContractFault) as blamed:
+        anyshape.export(model, args, kwargs=kwargs, dynamic_shapes=shapes)
+    assert blamed.value.where is not None and blamed.value.where.line in pair.lines
+    path = tmp_path / "model.onnx"
+    made = anyshape.export(model, args, path, kwargs=kwargs, dynamic_shapes=shapes, repair=True)
+    assert any(
+        text.startswith("repaired, agrees with the mended source at ") for text in made.verdict.sampled
+    )
+    assert any(note.startswith("repaired: ") for note in made.contract.notes)
+    run, twin = anyshape.load(path), pair.mended().eval()
+    twin.load_state_dict(model.state_dict())
+    for sizes in (pair.example, *pair.held):
+        args, kwargs = pair.inputs(**sizes)
+        with torch.no_grad():
+            want = pytree.tree_leaves(twin(*args, **kwargs))
+        got = [torch.as_tensor(leaf) for leaf in pytree.tree_leaves(run(*args, **kwargs))]
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
