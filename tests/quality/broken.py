@@ -1728,7 +1728,7 @@ class PromptedMended(Prompted):
     Prompted,
     PromptedMended,
     example={"b": 3, "p": 4, "s": 7},
-    held=[{"b": 2, "p": 3, "s": 5}, {"b": 1, "p": 6, "s": 10}, {"b": 5, "p": 1, "s": 8}],
+    held=[{"b": 2, "p": 4, "s": 5}, {"b": 1, "p": 4, "s": 10}, {"b": 5, "p": 4, "s": 8}],
 )
 def narrow_by_keyword_behind_a_prompt(b: int, p: int, s: int) -> Inputs:
     return (torch.randn(b, p, 6), torch.randn(b, s, 6)), {}

@@ -1,4 +1,4 @@
-"""Sizes written into the source: the right line is blamed, the repair agrees with the mended twin, no wrong one is taken."""
+"""Sizes written into the source: the right line is blamed, repairs agree with the mended twin, none is a guess."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def names(pairs: list[Pair]) -> Any:
 
 
 def dynamic_shapes(pair: Pair, case: Case) -> Any:
-    """Each axis that moves between the example and the other sizes, under a name of its own."""
+    """Each axis that moves between the example and the other sizes as dynamic, without a name."""
     base, spec = pytree.tree_flatten(pair.inputs(**pair.example))
-    axes: list[dict[int, str]] = [{} for _ in base]
+    axes: list[dict[int, Any]] = [{} for _ in base]
     for sizes in pair.held:
         for number, (one, two) in enumerate(zip(base, pytree.tree_leaves(pair.inputs(**sizes)), strict=True)):
             moved = [k for k in range(one.dim()) if one.shape[k] != two.shape[k]]
-            axes[number].update({k: f"d{number}_{k}" for k in moved})
+            axes[number].update(dict.fromkeys(moved, torch.export.Dim.DYNAMIC))
     args, kwargs = pytree.tree_unflatten([found or None for found in axes], spec)
     return {**dict(zip(case.argument_names, args, strict=False)), **kwargs} if kwargs else tuple(args)
 
@@ -60,7 +60,7 @@ def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
 def test_the_right_line_is_blamed_and_the_repair_agrees_with_the_mended_twin(pair: Pair) -> None:
     with found(pair) as (case, made, sites):
         lines = {repair.change.site.line for repair in made.repairs}
-        assert lines and lines <= {*pair.lines, *pair.also}
+        assert lines and lines <= {*pair.lines, *pair.also} and not made.ambiguous
         twin = pair.mended().eval()
         twin.load_state_dict(case.module.state_dict())
         with kept(case, sites, made.repairs), torch.no_grad():
@@ -74,12 +74,8 @@ def test_the_right_line_is_blamed_and_the_repair_agrees_with_the_mended_twin(pai
 
 @names([pair for pair in PAIRS if pair not in IN_REACH])
 def test_where_nobody_may_guess_nothing_is_repaired(pair: Pair) -> None:
-    torch.manual_seed(0)
-    model = pair.broken().eval()
-    args, kwargs = pair.inputs(**pair.example)
-    case = read(model, args, kwargs)
-    with pytest.raises(ContractFault):
-        anyshape.export(model, args, kwargs=kwargs, dynamic_shapes=dynamic_shapes(pair, case), repair=True)
+    with found(pair) as (_, made, _):
+        assert not made.repairs or made.ambiguous
 
 
 def test_how_many_are_right() -> None:

@@ -19,7 +19,8 @@ from anyshape.declare import FREE, Declaration
 from anyshape.dims import Expr
 from anyshape.errors import ContractFault
 from anyshape.mend.changes import Axis, Change, overrides
-from anyshape.mend.search import Ambiguous, Runs, Solution, axis_sizes, moves, search
+from anyshape.mend.runs import Runs, axis_sizes
+from anyshape.mend.search import Ambiguous, Solution, search
 from anyshape.mend.wording import AT_EXAMPLE, told, written
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
@@ -62,13 +63,18 @@ def fixed_axes(case: Case, declared: Declaration, evidence: Evidence, *, undecla
         for axis in range(len(shape)):
             said = declared.sizes[number][axis]
             wanted = said is FREE or (isinstance(said, Expr) and bool(said.names))
-            if _is_fixed(evidence.shapes[number][axis], shape[axis]) and (wanted or undeclared):
+            if _is_fixed(evidence, evidence.shapes[number][axis], shape[axis]) and (wanted or undeclared):
                 found.append((number, axis))
     return found
 
 
-def _is_fixed(found: Expr, size: int) -> bool:
-    """Whether PyTorch takes only the example's size, or multiples of it: a `view(-1, 9)` takes 18 for two rows of 9."""
+def _is_fixed(evidence: Evidence, found: Expr, size: int) -> bool:
+    """Whether PyTorch takes only the example's size, nothing above it, or multiples of it.
+
+    A `view(-1, 9)` takes 18 for two rows of 9.
+    """
+    if found.name is not None:
+        return evidence.dim(found.name).range.maximum == size
     affine = found.affine()
     rate = max(affine[0].values(), default=0) if affine is not None else 1
     return found.constant is not None or (rate == size > 1)
@@ -95,7 +101,7 @@ def mended(
                 continue
             progress(f"why {names[axis]} does not vary")
             try:
-                found = _first(runs, fixed, axis, done)
+                found = search(runs, fixed, axis, done)
             except Ambiguous as doubt:
                 doubts.append(doubt)
                 continue
@@ -111,14 +117,6 @@ def mended(
         texts = written(runs, [r.change for r in repairs], solutions)
         repairs = [replace(repair, text=texts.get(repair.change)) for repair in repairs]
         yield Mended(tuple(repairs), tuple(solutions), tuple(doubts)), sites
-
-
-def _first(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: tuple[Change, ...]) -> Solution | None:
-    for axes in moves(fixed, axis, runs.case.shapes):
-        found = search(runs, axes, done)
-        if found is not None:
-            return found
-    return None
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from anyshape.sites import Site
 __all__ = ["Axis", "Change", "axis_name", "derived", "overrides", "plain"]
 
 Axis = tuple[int, int]  # the number of an input, and of one of its axes
-PARTS = (2, 4, 8, 16, 32)
+PARTS = (2, 3, 4, 5, 7, 8, 14, 16, 32)
 
 
 def axis_name(axis: Axis) -> str:
@@ -61,25 +61,40 @@ def plain(seen: Mapping[Site, Sequence[Any]], axis: Axis, size: int) -> list[Cha
 
 
 def derived(seen: Mapping[Site, Sequence[Any]], axis: Axis, sizes: Mapping[Axis, int]) -> list[Change]:
-    """Every number that is one more or less than the size, a part or a multiple of it, or its product with another."""
-    size, name = sizes[axis], Expr.of(axis_name(axis))
-    forms: dict[Expr, int] = {name - 1: size - 1, name + 1: size + 1, 2 * name: 2 * size}
-    for part in PARTS:
-        forms[name // part] = size // part
-        forms[(name + part - 1) // part] = -(-size // part)
-    for other, length in sizes.items():
-        if other != axis and length > 1:
-            theirs = Expr.of(axis_name(other))
-            forms[name * theirs] = size * length
-            forms[name + theirs] = size + length
-            for part in PARTS:
-                forms[(name // part) * (theirs // part)] = (size // part) * (length // part)
+    """Every number that is one more or less than the size, a part or multiple of it, or of its product with another."""
     return [
         Change(site, value, form, place)
         for site, value, place in _numbers(seen)
-        for form, wanted in forms.items()
-        if value == wanted > 1 and value != size
+        if value > 1 and value != sizes[axis]
+        for form in dict.fromkeys(_forms(value, axis, sizes))
     ]
+
+
+def _forms(value: int, axis: Axis, sizes: Mapping[Axis, int]) -> Iterator[Expr]:
+    """What a number may be, if it is not the size itself."""
+    size, name = sizes[axis], Expr.of(axis_name(axis))
+    yield from (name + step for step in (-1, 1) if value == size + step)
+    if value % size == 0:
+        yield name * (value // size)
+    if size % value == 0:
+        yield name // (size // value)
+    for part in PARTS:
+        yield from (
+            form
+            for form in (name // part, (name + part - 1) // part)
+            if form.evaluate({axis_name(axis): size}) == value
+        )
+    for other, length in sizes.items():
+        if other == axis or length < 2:
+            continue
+        theirs = Expr.of(axis_name(other))
+        if value == size + length:
+            yield name + theirs
+        if (size * length) % value == 0:
+            yield name * theirs // (size * length // value)
+        for part in PARTS:
+            if size % part == length % part == 0 and value == (size // part) * (length // part):
+                yield (name // part) * (theirs // part)
 
 
 def _numbers(seen: Mapping[Site, Sequence[Any]]) -> Iterator[tuple[Site, int, int | None]]:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
 
 from anyshape.dims import Expr
-from anyshape.mend.changes import Axis, Change, axis_name, derived, overrides, plain
-from anyshape.probe import Evidence
-from anyshape.read import Case, Outputs
-from anyshape.sites import Sites
-from anyshape.source import first_line, line_of_exception
-from anyshape.values import make_tensors
+from anyshape.mend.changes import Axis, Change, axis_name, derived, plain
+from anyshape.mend.rows import are_apart, stay_apart
+from anyshape.mend.runs import Changes, Runs, Shapes, equal, moved
 
-__all__ = ["Ambiguous", "Runs", "Solution", "moves", "search"]
+__all__ = ["Ambiguous", "Solution", "search"]
 
-DEEPEST = 4
 MOST_STATES = 24
 ENOUGH = 2  # sizes at which changes have to work
-
-Shapes = tuple[tuple[int, ...], ...]
-Changes = tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,72 +34,6 @@ class Ambiguous(Exception):
         self.axes, self.choices, self.size = axes, list(choices), size
 
 
-class Runs:
-    """Runs of a model with changes, each once."""
-
-    def __init__(
-        self, case: Case, evidence: Evidence, fixed: Sequence[Axis], sites: Sites, budget: float
-    ) -> None:
-        self.case, self.evidence, self.sites = case, evidence, sites
-        self.fixed = frozenset(name for number, axis in fixed for name in evidence.shapes[number][axis].names)
-        self.known: dict[Any, Outputs | str] = {}
-        self.end = time.process_time() + budget
-
-    @property
-    def over(self) -> bool:
-        return time.process_time() > self.end
-
-    def at(self, changes: Changes, shapes: Shapes) -> Outputs | str:
-        """The outputs, or why there are none."""
-        key = (frozenset(changes), shapes)
-        if key not in self.known:
-            self.known[key] = self.of(changes, self.tensors(shapes))
-        return self.known[key]
-
-    def of(self, changes: Changes, tensors: Sequence[torch.Tensor]) -> Outputs | str:
-        sizes = axis_sizes(tensors)
-        try:
-            with self.sites.overriding(overrides(changes, sizes)):
-                return self.case.run(tensors)
-        except Exception as error:
-            return f"{first_line(error)} {line_of_exception(error)}"
-
-    def tensors(self, shapes: Shapes) -> list[torch.Tensor]:
-        sizes = {dim.name: dim.example for dim in self.evidence.dims}
-        return make_tensors(self.case, self.evidence.rules, shapes, sizes)
-
-    def keeps(self, changes: Changes) -> bool:
-        """Whether the model computes what it did wherever it ran without the changes."""
-        return all(
-            not isinstance(made := self.at(changes, shapes), str) and _equal(made.tensors, before.tensors)
-            for shapes in self.elsewhere()
-            if not isinstance(before := self.at((), shapes), str)
-        )
-
-    def elsewhere(self) -> Iterator[Shapes]:
-        """The example, and each size that was found to vary at two others."""
-        yield self.case.shapes
-        example = {dim.name: dim.example for dim in self.evidence.dims}
-        for dim in self.evidence.dims:
-            if dim.name in self.fixed:
-                continue
-            for size in {dim.generic, dim.example + 1, dim.example + 2} - {dim.example}:
-                if dim.range.contains(size):
-                    sizes = {**example, dim.name: size}
-                    yield tuple(
-                        tuple(axis.evaluate(sizes) for axis in shape) for shape in self.evidence.shapes
-                    )
-
-
-def axis_sizes(tensors: Sequence[Any]) -> dict[str, Any]:
-    """The size of each axis of each input, by its name."""
-    return {
-        axis_name((number, axis)): size
-        for number, tensor in enumerate(tensors)
-        for axis, size in enumerate(tensor.shape)
-    }
-
-
 def moves(fixed: Sequence[Axis], axis: Axis, shapes: Shapes) -> Iterator[tuple[Axis, ...]]:
     """Which axes may have to move with one: none; the same of every input; all of its size."""
     size = shapes[axis[0]][axis[1]]
@@ -120,40 +43,54 @@ def moves(fixed: Sequence[Axis], axis: Axis, shapes: Shapes) -> Iterator[tuple[A
     yield from dict.fromkeys([(axis,), (axis, *same_place), (axis, *others), (axis, *alike)])
 
 
-def search(runs: Runs, axes: tuple[Axis, ...], done: Changes) -> Solution | None:
-    """The smallest changes, beside those ``done``, that let the axes have other sizes; `Ambiguous` if they differ."""
-    shapes = runs.case.shapes
-    sizes = {(number, axis): size for number, shape in enumerate(shapes) for axis, size in enumerate(shape)}
-    size = sizes[axes[0]]
-    trials = {
-        other: _moved(shapes, axes, other)
-        for other in dict.fromkeys(size + step for step in (1, 2, 4, 8, size, 2 * size))
-    }
-    taken = {(change.site, change.place) for change in done}
-    first, more = (
-        [change for change in found if (change.site, change.place) not in taken]
-        for found in (plain(runs.sites.seen, axes[0], size), derived(runs.sites.seen, axes[0], sizes))
-    )
-    for pool, depth in ((first, 2), ([*first, *more], 2), (first, DEEPEST)):
-        found = _smallest(runs, trials, done, pool, depth)
-        if found:
-            kept = _settled(runs, axes, trials, done, found, first)
-            good = [other for other, moved in trials.items() if not isinstance(runs.at(kept, moved), str)]
-            return Solution(axes, kept[len(done) :], tuple(good))
+def search(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: Changes) -> Solution | None:
+    """The smallest changes, beside those ``done``, that let an axis have other sizes; `Ambiguous` if they differ."""
+    for derived_too, depth in STAGES:
+        for axes in moves(fixed, axis, runs.case.shapes):
+            found = _search(runs, axes, done, derived_too, depth)
+            if found is not None:
+                return found
     return None
 
 
-def _moved(shapes: Shapes, axes: Sequence[Axis], size: int) -> Shapes:
-    return tuple(
-        tuple(size if (number, axis) in axes else old for axis, old in enumerate(shape))
-        for number, shape in enumerate(shapes)
-    )
+# Whether to look at numbers derived from the size, too, and how many changes at once: the smaller change comes first.
+STAGES = ((False, 1), (False, 2), (True, 1), (True, 2), (False, 4))
+
+
+def _search(
+    runs: Runs, axes: tuple[Axis, ...], done: Changes, derived_too: bool, depth: int
+) -> Solution | None:
+    shapes = runs.case.shapes
+    sizes = {(number, axis): size for number, shape in enumerate(shapes) for axis, size in enumerate(shape)}
+    size = sizes[axes[0]]
+    steps = (1, 2, 4, 8, size, 2 * size)
+    trials = {size + step: moved(shapes, axes, size + step) for step in steps}
+    taken = {(change.site, change.place) for change in done}
+    seen = runs.numbers
+    candidates = [*plain(seen, axes[0], size), *(derived(seen, axes[0], sizes) if derived_too else ())]
+    pool = [change for change in candidates if (change.site, change.place) not in taken]
+    found = _smallest(runs, axes, trials, done, pool, depth)
+    if not found:
+        return None
+    same = [change for change in pool if change.value == size]
+    kept = _settled(runs, axes, trials, done, found, same)
+    good = [other for other, there in trials.items() if not isinstance(runs.at(kept, there), str)]
+    return Solution(axes, kept[len(done) :], tuple(good))
 
 
 def _smallest(
-    runs: Runs, trials: Mapping[int, Shapes], done: Changes, pool: Sequence[Change], depth: int
+    runs: Runs,
+    axes: tuple[Axis, ...],
+    trials: Mapping[int, Shapes],
+    done: Changes,
+    pool: Sequence[Change],
+    depth: int,
 ) -> list[Changes]:
-    """All changes of the fewest numbers that work at most sizes. A change is followed up if the objection changes."""
+    """All changes of the fewest numbers that work at most sizes. A change is followed up if the objection changes.
+
+    Where rows do not interact at the example, they must not with the changes.
+    """
+    apart = are_apart(runs, axes)
     states: list[Changes] = [done]
     before = _objection(runs, trials, done)
     objections, enough = {before}, max(ENOUGH, 1 + before.count(""))
@@ -175,6 +112,7 @@ def _smallest(
         most = max(counts.values(), default=0)
         if most >= enough:
             best = [changes for changes, count in counts.items() if count == most and runs.keeps(changes)]
+            best = [changes for changes in best if not apart or stay_apart(runs, axes, trials, changes)]
             if best:
                 return best
     return []
@@ -203,9 +141,6 @@ def _settled(
                 break
         else:
             kinds.append([changes])
-    if len(kinds) > 1:
-        batched = [kind for kind in kinds if any(_is_batch(runs, axes, size, kind[0]) for size in trials)]
-        kinds = batched or kinds
     if len(kinds) == 1:
         kinds += [[other] for other in _of_other_axes(runs, axes, kinds[0][0], len(done))]
         kinds += [
@@ -215,9 +150,14 @@ def _settled(
         ]
     if len(kinds) > 1:
         raise Ambiguous(axes, [kind[0][len(done) :] for kind in kinds], next(iter(trials)))
-    return min(
-        kinds[0], key=lambda changes: [change.site.kind != "literal" for change in changes[len(done) :]]
-    )
+    # Of several that come to the same as far as one size moves, one that speaks of the others that are to move, too.
+    return min(kinds[0], key=lambda changes: _rank(runs, changes[len(done) :]))
+
+
+def _rank(runs: Runs, changes: Changes) -> tuple[int, int, int]:
+    names = {name for change in changes for name in change.size.names}
+    others = sum(change.site.kind != "literal" for change in changes)
+    return -len(names & runs.wanted), others, sum(len(str(change.size)) for change in changes)
 
 
 def _more(
@@ -244,12 +184,12 @@ def _of_other_axes(runs: Runs, axes: tuple[Axis, ...], changes: Changes, done: i
         words = {axis_name(axis): Expr.of(axis_name(other)) for axis in axes}
         theirs = tuple(replace(c, size=c.size.substitute(words)) for c in changes[done:])
         for steps in ((2, 5), (5, 2)):
-            moved = _moved(_moved(shapes, axes, size + steps[0]), (other,), size + steps[1])
-            mine, their = runs.at(changes, moved), runs.at((*changes[:done], *theirs), moved)
+            both = moved(moved(shapes, axes, size + steps[0]), (other,), size + steps[1])
+            mine, their = runs.at(changes, both), runs.at((*changes[:done], *theirs), both)
             if (
                 not isinstance(mine, str)
                 and not isinstance(their, str)
-                and not _equal(mine.tensors, their.tensors)
+                and not equal(mine.tensors, their.tensors)
             ):
                 yield (*changes[:done], *theirs)
                 break
@@ -261,51 +201,6 @@ def _same(runs: Runs, trials: Mapping[int, Shapes], one: Changes, two: Changes) 
         if isinstance(a, str) or isinstance(b, str):
             if isinstance(a, str) != isinstance(b, str):
                 return False
-        elif not _equal(a.tensors, b.tensors):
+        elif not equal(a.tensors, b.tensors):
             return False
     return True
-
-
-def _equal(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> bool:
-    return len(one) == len(two) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, equal_nan=True)
-        if a.is_floating_point()
-        else torch.equal(a, b)
-        for a, b in zip(one, two, strict=True)
-    )
-
-
-def _is_batch(runs: Runs, axes: Sequence[Axis], size: int, changes: Changes) -> bool:
-    """Whether rows do not interact: each output for all rows is the outputs for some and for the others, joined."""
-    places = dict(axes)
-    if len(places) < len(axes):
-        return False
-    tensors = runs.tensors(_moved(runs.case.shapes, axes, size))
-    head = size // 2
-    if not 0 < head < size:
-        return False
-
-    def part(pick: Callable[[torch.Tensor, int], torch.Tensor]) -> list[torch.Tensor]:
-        return [pick(t, places[number]) if number in places else t for number, t in enumerate(tensors)]
-
-    whole = runs.of(changes, tensors)
-    start = runs.of(changes, part(lambda t, axis: t.narrow(axis, 0, head)))
-    end = runs.of(changes, part(lambda t, axis: t.narrow(axis, head, size - head)))
-    if isinstance(whole, str) or isinstance(start, str) or isinstance(end, str):
-        return False
-    return all(_joins(*three) for three in zip(whole.tensors, start.tensors, end.tensors, strict=True))
-
-
-def _joins(whole: torch.Tensor, start: torch.Tensor, end: torch.Tensor) -> bool:
-    if not whole.dim() == start.dim() == end.dim():
-        return False
-    for axis in range(whole.dim()):
-        others = [k for k in range(whole.dim()) if k != axis]
-        fits = whole.shape[axis] == start.shape[axis] + end.shape[axis] and all(
-            whole.shape[k] == start.shape[k] == end.shape[k] for k in others
-        )
-        if fits and torch.allclose(
-            whole.double(), torch.cat([start, end], axis).double(), atol=1e-5, equal_nan=True
-        ):
-            return True
-    return False

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from anyshape.dims import Expr
 from anyshape.mend.changes import Axis, Change, axis_name
-from anyshape.mend.search import Runs, Solution, axis_sizes
+from anyshape.mend.runs import Runs, axis_sizes
+from anyshape.mend.search import Solution
 from anyshape.sites import Local
 
 __all__ = ["AT_EXAMPLE", "told", "written"]
@@ -16,10 +17,9 @@ AT_EXAMPLE = " at the example"
 
 def told(change: Change, names: Mapping[Axis, str]) -> str:
     """``8 is seq at the example``"""
-    words = {axis_name(axis): Expr.of(name.replace(" ", "_")) for axis, name in names.items()}
-    said = str(change.size.substitute(words))
-    for name in names.values():
-        said = said.replace(name.replace(" ", "_"), name)
+    said = str(change.size)
+    for axis, name in sorted(names.items(), reverse=True):  # axis 12 before axis 1
+        said = said.replace(axis_name(axis), name)
     return f"{change.value} is {said}{AT_EXAMPLE}"
 
 
