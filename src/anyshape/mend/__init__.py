@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ from anyshape.dims import Expr
 from anyshape.errors import ContractFault
 from anyshape.mend.changes import Axis, Change, overrides
 from anyshape.mend.runs import Runs, axis_sizes
-from anyshape.mend.search import Ambiguous, Solution, search
+from anyshape.mend.search import Ambiguous
+from anyshape.mend.solve import solve
 from anyshape.mend.wording import AT_EXAMPLE, told, written
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
@@ -52,8 +53,7 @@ class Mended:
     """What was found: the repairs, and where several would do."""
 
     repairs: tuple[Repair, ...] = ()
-    solutions: tuple[Solution, ...] = ()
-    ambiguous: tuple[Ambiguous, ...] = field(default=())
+    ambiguous: tuple[Ambiguous, ...] = ()
 
 
 def fixed_axes(case: Case, declared: Declaration, evidence: Evidence, *, undeclared: bool) -> list[Axis]:
@@ -93,30 +93,14 @@ def mended(
     with instrumented(lambda: case.run(example)) as sites:
         case.run(example)
         runs = Runs(case, evidence, fixed, sites, BUDGET)
-        done: tuple[Change, ...] = ()
-        solutions: list[Solution] = []
-        doubts: list[Ambiguous] = []
-        for axis in fixed:
-            if any(axis in solution.axes for solution in solutions):
-                continue
-            progress(f"why {names[axis]} does not vary")
-            try:
-                found = search(runs, fixed, axis, done)
-            except Ambiguous as doubt:
-                doubts.append(doubt)
-                continue
-            if found is not None:
-                solutions.append(found)
-                done += found.changes
-        sites.reset()
+        solved = solve(runs, fixed, lambda axis: progress(f"why {names[axis]} does not vary"))
+        texts = written(runs, solved.changes, solved.solutions)
         repairs = [
-            Repair(change, solution.axes, told(change, names), None)
-            for solution in solutions
+            Repair(change, solution.axes, told(change, names), texts.get(change))
+            for solution in solved.solutions
             for change in solution.changes
         ]
-        texts = written(runs, [r.change for r in repairs], solutions)
-        repairs = [replace(repair, text=texts.get(repair.change)) for repair in repairs]
-        yield Mended(tuple(repairs), tuple(solutions), tuple(doubts)), sites
+        yield Mended(tuple(repairs), solved.ambiguous), sites
 
 
 @contextlib.contextmanager

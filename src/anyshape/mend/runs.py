@@ -28,9 +28,15 @@ class Runs:
         self, case: Case, evidence: Evidence, fixed: Sequence[Axis], sites: Sites, budget: float
     ) -> None:
         self.case, self.evidence, self.sites = case, evidence, sites
+        # Axes that vary, or should.
+        self.free = {
+            (number, axis)
+            for number, shape in enumerate(evidence.shapes)
+            for axis, size in enumerate(shape)
+            if size.constant is None or (number, axis) in fixed
+        }
         self.numbers = sites.seen  # at the example
         self.example = {dim.name: dim.example for dim in evidence.dims}
-        self.wanted = {axis_name(axis) for axis in fixed}
         self.fixed = frozenset(name for number, axis in fixed for name in evidence.shapes[number][axis].names)
         self.known: dict[Any, Outputs | str] = {}
         self.end = time.process_time() + budget

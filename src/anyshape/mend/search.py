@@ -29,9 +29,9 @@ class Solution:
 class Ambiguous(Exception):
     """Several changes, equally small, with which the model runs and gives different numbers."""
 
-    def __init__(self, axes: tuple[Axis, ...], choices: Sequence[Changes], size: int) -> None:
+    def __init__(self, axes: tuple[Axis, ...], choices: Sequence[Changes]) -> None:
         super().__init__("several changes make the model run")
-        self.axes, self.choices, self.size = axes, list(choices), size
+        self.axes, self.choices = axes, list(choices)
 
 
 def moves(fixed: Sequence[Axis], axis: Axis, shapes: Shapes) -> Iterator[tuple[Axis, ...]]:
@@ -43,14 +43,17 @@ def moves(fixed: Sequence[Axis], axis: Axis, shapes: Shapes) -> Iterator[tuple[A
     yield from dict.fromkeys([(axis,), (axis, *same_place), (axis, *others), (axis, *alike)])
 
 
-def search(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: Changes) -> Solution | None:
-    """The smallest changes, beside those ``done``, that let an axis have other sizes; `Ambiguous` if they differ."""
+def search(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: Changes) -> list[Solution]:
+    """The smallest changes, beside those ``done``, that let an axis have other sizes; `Ambiguous` if they differ.
+
+    Several that come to the same as long as no other axis moves are all given, the simplest first.
+    """
     for derived_too, depth in STAGES:
         for axes in moves(fixed, axis, runs.case.shapes):
             found = _search(runs, axes, done, derived_too, depth)
-            if found is not None:
+            if found:
                 return found
-    return None
+    return []
 
 
 # Whether to look at numbers derived from the size, too, and how many changes at once: the smaller change comes first.
@@ -59,7 +62,7 @@ STAGES = ((False, 1), (False, 2), (True, 1), (True, 2), (False, 4))
 
 def _search(
     runs: Runs, axes: tuple[Axis, ...], done: Changes, derived_too: bool, depth: int
-) -> Solution | None:
+) -> list[Solution]:
     shapes = runs.case.shapes
     sizes = {(number, axis): size for number, shape in enumerate(shapes) for axis, size in enumerate(shape)}
     size = sizes[axes[0]]
@@ -67,15 +70,16 @@ def _search(
     trials = {size + step: moved(shapes, axes, size + step) for step in steps}
     taken = {(change.site, change.place) for change in done}
     seen = runs.numbers
-    candidates = [*plain(seen, axes[0], size), *(derived(seen, axes[0], sizes) if derived_too else ())]
+    free = {axis: length for axis, length in sizes.items() if axis in runs.free or axis == axes[0]}
+    candidates = [*plain(seen, axes[0], size), *(derived(seen, axes[0], free) if derived_too else ())]
     pool = [change for change in candidates if (change.site, change.place) not in taken]
     found = _smallest(runs, axes, trials, done, pool, depth)
     if not found:
-        return None
+        return []
     same = [change for change in pool if change.value == size]
     kept = _settled(runs, axes, trials, done, found, same)
-    good = [other for other, there in trials.items() if not isinstance(runs.at(kept, there), str)]
-    return Solution(axes, kept[len(done) :], tuple(good))
+    good = [other for other, there in trials.items() if not isinstance(runs.at(kept[0], there), str)]
+    return [Solution(axes, changes[len(done) :], tuple(good)) for changes in kept]
 
 
 def _smallest(
@@ -131,8 +135,8 @@ def _settled(
     done: Changes,
     found: Sequence[Changes],
     pool: Sequence[Change],
-) -> Changes:
-    """The changes to take: the only ones, or one of several that come to the same."""
+) -> list[Changes]:
+    """The changes to take: the only ones, or several that come to the same."""
     kinds: list[list[Changes]] = []
     for changes in found:
         for kind in kinds:
@@ -149,15 +153,14 @@ def _settled(
             if not _same(runs, trials, kinds[0][0], more)
         ]
     if len(kinds) > 1:
-        raise Ambiguous(axes, [kind[0][len(done) :] for kind in kinds], next(iter(trials)))
-    # Of several that come to the same as far as one size moves, one that speaks of the others that are to move, too.
-    return min(kinds[0], key=lambda changes: _rank(runs, changes[len(done) :]))
+        raise Ambiguous(axes, [kind[0][len(done) :] for kind in kinds])
+    return sorted(kinds[0], key=lambda changes: _rank(changes[len(done) :]))
 
 
-def _rank(runs: Runs, changes: Changes) -> tuple[int, int, int]:
-    names = {name for change in changes for name in change.size.names}
+def _rank(changes: Changes) -> tuple[int, int, int]:
+    names = sum(len(change.size.names) for change in changes)
     others = sum(change.site.kind != "literal" for change in changes)
-    return -len(names & runs.wanted), others, sum(len(str(change.size)) for change in changes)
+    return names, others, sum(len(str(change.size)) for change in changes)
 
 
 def _more(
