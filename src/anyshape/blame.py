@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anyshape.blame_numbers import Lowering, cause_of
 from anyshape.capture.program import Guard
 from anyshape.dims import Range
 from anyshape.errors import VerifyFault
@@ -39,9 +40,16 @@ def shrunk_failure(
 
 
 def fault_of(
-    verdict: Verdict, runtime: Runtime, reference: Reference, guards: Sequence[Guard]
+    verdict: Verdict,
+    runtime: Runtime,
+    reference: Reference,
+    guards: Sequence[Guard],
+    lowering: Lowering | None = None,
 ) -> VerifyFault:
-    """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there."""
+    """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there.
+
+    Where all guards hold, the operator that is translated wrongly, if ``lowering`` says how they were translated.
+    """
     if not verdict.failures:
         return VerifyFault("PyTorch refused every size that was tried, so nothing could be verified")
     shrunk, row = shrunk_failure(verdict, runtime, reference)
@@ -49,6 +57,9 @@ def fault_of(
     told = next((item for item in broken if item.where is not None), broken[0] if broken else None)
     what = f"the exported model would be wrong at {shrunk}: {row.why}"
     if told is None:
+        cause = None if lowering is None else cause_of(lowering, reference, row)
+        if cause is not None:
+            return VerifyFault(what, where=cause.where, hint=cause.hint, script=cause.script)
         return VerifyFault(what, hint="No line of the model is to blame: an operator is translated wrongly.")
     names = ", ".join(sorted(told.names))
     return VerifyFault(

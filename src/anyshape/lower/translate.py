@@ -21,9 +21,10 @@ from anyshape.source import first_line
 from anyshape.tape.constants import index_tensor
 from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
 
-__all__ = ["translate"]
+__all__ = ["STEP", "translate", "translate_alone"]
 
 Translations = Mapping[Any, Callable[..., Any]]
+STEP = "step"  # in a node's `meta`: the step that it was made for, which is not written to files
 
 
 def translate(body: Tape | Split, contract: Contract, translations: Translations) -> ir.Model:
@@ -38,6 +39,33 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
         inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
     )
     return torch_bridge.finished_model(graph, scope.recorder)
+
+
+def translate_alone(
+    step: Step, names: Sequence[str], constants: Mapping[Value, torch.Tensor], translations: Translations
+) -> tuple[ir.Model, list[int]]:
+    """One step as a model of the tensors that it is given, but for constants, and of the sizes with these names.
+
+    Not every translation gives all outputs: with it comes which of the step's outputs the model has.
+    """
+    scope = _Scope(translations, {}, {})
+    given = [value for value in dict.fromkeys(step.inputs) if value not in constants]
+    inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(given)]
+    sizes = [_graph_input(Value((), torch.int64), f"size_{name}") for name in names]
+    scope.values.update(zip(given, inputs, strict=True))
+    scope.sizes.made.update(zip(map(Expr.of, names), sizes, strict=True))
+    scope.keep_constants({value: constants[value] for value in step.inputs if value in constants}, {})
+    scope.run([step])
+    places = [k for k, value in enumerate(step.outputs) if value in scope.values]
+    _name_values(scope.recorder.nodes)
+    graph = ir.Graph(
+        [*inputs, *sizes],
+        [scope.values[step.outputs[k]] for k in places],
+        nodes=scope.recorder.nodes,
+        initializers=list(scope.weights.values()),
+        name="main_graph",
+    )
+    return torch_bridge.finished_model(graph, scope.recorder), places
 
 
 def _first(body: Tape | Split) -> Tape:
@@ -58,6 +86,7 @@ class _Scope:
 
     def run(self, steps: Sequence[Step]) -> None:
         for step in steps:
+            before = len(self.recorder.nodes)
             try:
                 self._step(step)
             except LowerFault:
@@ -68,6 +97,8 @@ class _Scope:
                     where=step.where,
                     hint="Give a translation with custom_translation_table={torch.ops....: function}.",
                 ) from error
+            for node in self.recorder.nodes[before:]:
+                node.meta[STEP] = step
 
     def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The outputs of a tape, or of the side that a condition chooses."""
@@ -83,15 +114,16 @@ class _Scope:
             self.recorder.nodes.append(node)
             return list(node.outputs)
         self.values.update(zip(body.inputs, inputs, strict=True))
-        for value, tensor in body.constants.items():
-            key = body.names.get(value, id(tensor))
-            if key not in self.weights:
-                self.weights[key] = _weight(
-                    value, tensor, body.names.get(value, f"constant_{len(self.weights)}")
-                )
-            self.values[value] = self.weights[key]
+        self.keep_constants(body.constants, body.names)
         self.run(body.steps)
         return [self.values[value] for value in body.outputs]
+
+    def keep_constants(self, constants: Mapping[Value, torch.Tensor], names: Mapping[Value, str]) -> None:
+        for value, tensor in constants.items():
+            key = names.get(value, id(tensor))
+            if key not in self.weights:
+                self.weights[key] = _weight(value, tensor, names.get(value, f"constant_{len(self.weights)}"))
+            self.values[value] = self.weights[key]
 
     def _side(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> ir.Graph:
         inner = self._within()
