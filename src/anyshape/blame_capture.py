@@ -33,6 +33,7 @@ class Cause:
     hint: str
     where: SourceLine | None = None
     script: str = ""
+    in_trace: bool = False  # the trace is wrong, rather than how it was translated
 
 
 def capture_cause(
@@ -111,6 +112,7 @@ def _other_numbers(mine: Played, theirs: Played, sizes: Mapping[str, int]) -> Ca
         f"could not be followed. Compute it from shapes, in simple steps, or declare a range of "
         f"{', '.join(sizes)} where it is right.",
         theirs.step.where or mine.step.where,
+        in_trace=True,
     )
 
 
@@ -137,4 +139,5 @@ def _other_steps(mine: Sequence[Played], theirs: Sequence[Played]) -> Cause:
         f"At these sizes the model {what}{lacks}: what decides it could not be followed. "
         "Declare a range of sizes at which the model takes one way.",
         first.where,
+        in_trace=True,
     )

@@ -17,7 +17,7 @@ import torch
 
 from anyshape import torch_bridge
 from anyshape.blame_capture import Cause, capture_cause
-from anyshape.blame_script import script_of
+from anyshape.blame_script import script_of, written
 from anyshape.capture.program import Program
 from anyshape.compare import Array, compare
 from anyshape.contract import Contract
@@ -75,7 +75,7 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     search = _Search(lowering, row.sizes, tensors, own)
     for suspect in search.suspects():
         if search.matters(suspect):
-            return _told(lowering, suspect, row)
+            return _told(lowering, suspect, search.gave(suspect), row)
     if check(OnnxRuntime.of_model(lowering.model()), reference, row.sizes).outcome == "right":
         return Cause(
             "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
@@ -83,7 +83,7 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     return None
 
 
-def _told(lowering: Lowering, suspect: Played, row: Row) -> Cause:
+def _told(lowering: Lowering, suspect: Played, gave: str, row: Row) -> Cause:
     step, nodes = suspect.step, _nodes(lowering, suspect.step)
     node = next((name for name in nodes if f"{name}'" in row.why), nodes[-1] if nodes else None)
     at = f" (node {node})" if node else ""
@@ -93,11 +93,11 @@ def _told(lowering: Lowering, suspect: Played, row: Row) -> Cause:
             f"The {what} at this line is translated wrongly{at}: your model is not at fault.", step.where
         )
     custom = step.target in (lowering.translations or ())
-    script = script_of(suspect, _constants(lowering.program.body), lowering.opset, custom=custom)
+    script = script_of(suspect, gave, _constants(lowering.program.body), lowering.opset, custom=custom)
     by = " by custom_translation_table" if custom else ""
     hint = f"{step.target} is translated wrongly{by}{at}: your model is not at fault."
     if script:
-        hint += " A script that shows it is in the fault's `script`; `anyshape export -v` prints it."
+        hint += " `anyshape export -v` prints a script that shows it, which is also the fault's `script`."
     return Cause(hint, step.where, script)
 
 
@@ -143,6 +143,14 @@ class _Search:
         except Exception:
             return True
         return _apart(made, self.own)
+
+    def gave(self, played: Played) -> str:
+        """What ONNX Runtime gives for the step, in words."""
+        try:
+            made = self.results(played) or []
+        except RuntimeFailure as failure:
+            return str(failure)
+        return ", ".join(written(item) for item in made if isinstance(item, torch.Tensor))
 
     def differs(self, played: Played) -> bool:
         if getattr(played.step.target, "overloadpacket", None) in UNDEFINED:

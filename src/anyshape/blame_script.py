@@ -13,7 +13,7 @@ from anyshape.dims import Expr
 from anyshape.tape import Played, Value
 from anyshape.tape.steps import map_leaves
 
-__all__ = ["script_of"]
+__all__ = ["script_of", "written"]
 
 MOST_WRITTEN = 24  # numbers of a tensor that are written out; a larger one is random, of the same range
 SCRIPT = '''\
@@ -21,10 +21,9 @@ SCRIPT = '''\
 
 from math import inf, nan
 
+import anyshape
 import onnxruntime
 import torch
-
-import anyshape
 
 torch.manual_seed(0)
 {tensors}
@@ -36,6 +35,7 @@ class Operator(torch.nn.Module):
 
 
 print("PyTorch:", Operator()({arguments}))
+# ONNX Runtime gave: {gave}
 try:
     made = anyshape.export(Operator(), ({arguments},){options})
 except anyshape.Fault as fault:
@@ -47,9 +47,9 @@ print("ONNX Runtime:", session.run(None, feed))
 
 
 def script_of(
-    played: Played, constants: Collection[Value], opset: int | None = None, *, custom: bool = False
+    played: Played, gave: str, constants: Collection[Value], opset: int | None = None, *, custom: bool = False
 ) -> str:
-    """The script for a step as it was played; empty if its arguments can't be written down.
+    """The script for a step as it was played, and what ONNX Runtime gave; empty if its arguments can't be written.
 
     Tensors are arguments of the operator, but for ``constants``; sizes are taken from the shapes of the arguments.
     """
@@ -77,6 +77,7 @@ def script_of(
         tensors="\n".join(lines),
         arguments=", ".join(given),
         call=call,
+        gave=gave,
         options=options,
         arrays=", ".join(f"{name}.numpy()" for name in given),
     )
@@ -145,10 +146,10 @@ def _tensor(tensor: torch.Tensor) -> str:
     shape, dtype = list(tensor.shape), tensor.dtype
     if tensor.is_complex() or tensor.is_quantized:
         raise _Unwritable
+    if tensor.numel() == 0:
+        return f"torch.zeros({shape}, dtype={dtype})"
     if tensor.numel() <= MOST_WRITTEN:
-        rounded = map_leaves(_rounded, tensor.tolist())
-        made = f"torch.tensor({rounded}, dtype={dtype})"
-        return made if tensor.numel() else f"torch.zeros({shape}, dtype={dtype})"
+        return f"torch.tensor({written(tensor)}, dtype={dtype})"
     if dtype == torch.bool:
         return f"torch.rand({shape}) > 0.5"
     if not dtype.is_floating_point:
@@ -156,6 +157,13 @@ def _tensor(tensor: torch.Tensor) -> str:
     finite = tensor[torch.isfinite(tensor)].double()
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
     return f"(torch.rand({shape}) * {high - low:.4g} + {low:.4g}).to({dtype})"
+
+
+def written(tensor: torch.Tensor) -> str:
+    """The numbers of a small tensor, the shape of a larger one."""
+    if not 0 < tensor.numel() <= MOST_WRITTEN:
+        return f"a tensor {list(tensor.shape)}"
+    return str(map_leaves(_rounded, tensor.tolist()))
 
 
 def _rounded(number: Any) -> Any:
