@@ -20,14 +20,16 @@ from torch import Tensor, nn
 import anyshape
 from anyshape import blame_numbers, climb
 from anyshape.blame import fault_of
-from anyshape.blame_numbers import Lowering, cause_of
+from anyshape.blame_numbers import Lowering
+from anyshape.blame_script import script_of
 from anyshape.cli.screen import screen
 from anyshape.dims import Expr
 from anyshape.errors import VerifyFault
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.optimize import optimize
 from anyshape.runtime import OnnxRuntime
-from anyshape.tape import Tape
+from anyshape.tape import Played, Step, Tape, Value
+from anyshape.tape.constants import sizes_tensor
 from anyshape.verify import Reference, verify
 
 aten = torch.ops.aten
@@ -71,7 +73,7 @@ def roll(self: Any, shifts: Any, dims: Any = ()) -> Any:
 
 class Pooled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.max_pool1d(x.relu(), 2, ceil_mode=True)  # aten.max_pool2d.default
+        return nn.functional.max_pool2d(x.relu(), 2, ceil_mode=True)  # aten.max_pool2d.default
 
 
 def pool(
@@ -146,7 +148,7 @@ WRONG = [
     (Summed, (2, 6), aten.cumsum.default, cumsum, "CumSum", ""),
     (Attended, (2, 6, 4), aten.softmax.int, softmax, "Softmax", ""),
     (Rolled, (2, 6), aten.roll.default, roll, "Concat", ""),
-    (Pooled, (2, 3, 8), aten.max_pool2d.default, pool, "MaxPool", ""),
+    (Pooled, (2, 3, 8, 10), aten.max_pool2d.default, pool, "MaxPool", ""),
     (Averaged, (2, 6), aten.mean.dim, mean, "Div", ""),
     (Normed, (5, 6), aten.sum.dim_IntList, without_axis, "ReduceSum", ""),
     (Flipped, (5, 6), aten.flip.default, flip, "Reshape", ""),
@@ -202,3 +204,218 @@ def test_the_operator_is_named_and_a_script_shows_it(
         "the translation is not wrong"
     )
     assert f"{operator} is translated wrongly" in again
+
+
+VERSIONS = f"{anyshape.__version__} with torch {torch.__version__}"
+
+# --- What is said, word by word -----------------------------------------------------------------------------
+
+
+def test_the_whole_message_of_a_wrong_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = TRANSLATIONS[aten.roll.default]
+
+    def one_too_far(self: Any, shifts: Any, dims: Any = ()) -> Any:
+        return right(self, [op.Add(shifts[0], op.Constant(value_int=1))], dims)
+
+    monkeypatch.setitem(TRANSLATIONS, aten.roll.default, one_too_far)
+    found = fault(Rolled(), None, 2, 6, shapes={"x": "batch, seq"}, opset_version=18)
+    assert found.where is not None
+    assert str(found) == (
+        "the exported model would be wrong at seq = 2 (batch does not matter; right where seq ≤ 1): "
+        "output is off by 0.0046 (3e-05 allowed)\n"
+        f"  at {found.where.file}:{found.where.line}    return x.sin().roll(shift, 1) + x  # aten.roll.default\n"
+        "aten.roll.default is translated wrongly (node n20_Concat): your model is not at fault. "
+        "`anyshape export -v` prints a script that shows it, which is also the fault's `script`."
+    )
+    assert found.script == textwrap.dedent(f'''\
+        """aten.roll.default as anyshape {VERSIONS} exports it, on ONNX Runtime and in PyTorch."""
+
+        import anyshape
+        import onnxruntime
+        import torch
+
+        torch.manual_seed(0)
+        x0 = torch.tensor([[0.51799, 0.522546]], dtype=torch.float32)
+
+
+        class Operator(torch.nn.Module):
+            def forward(self, x0):
+                return torch.ops.aten.roll.default(x0, [x0.shape[1]//2], [1])
+
+
+        print("PyTorch:", Operator()(x0))
+        # ONNX Runtime gave: [[0.51799, 0.522546]]
+        try:
+            made = anyshape.export(Operator(), (x0,), opset_version=18)
+        except anyshape.Fault as fault:
+            raise SystemExit(f"ONNX Runtime: {{fault}}")
+        session = onnxruntime.InferenceSession(made.model_proto.SerializeToString())
+        feed = dict(zip([item.name for item in session.get_inputs()], [x0.numpy()]))
+        print("ONNX Runtime:", session.run(None, feed))
+        ''')
+    assert "aten.roll.default is translated wrongly (node" in shown_by(found.script)
+
+
+def test_a_model_that_only_optimizing_makes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(model: ir.Model) -> ir.Model:
+        made = optimize(model)
+        for node in made.graph:
+            node.op_type = "Cos" if node.op_type == "Sin" else node.op_type
+        return made
+
+    monkeypatch.setattr(climb, "optimize", spoilt)
+    found = fault(Summed(), None, 2, 6)
+    assert found.where is None and found.script == ""
+    assert found.hint == (
+        "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
+    )
+
+
+# --- Which of several differences is to blame -------------------------------------------------------------
+
+
+class Harmless(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        nothing = x.tanh() * 0
+        return nothing + x.cumsum(1)  # to blame
+
+
+def test_a_difference_without_effect_is_not_to_blame(line_in: Callable[[str, str], int]) -> None:
+    found = fault(Harmless(), {aten.tanh.default: tanh, aten.cumsum.default: cumsum}, 2, 6)
+    assert found.hint.startswith("aten.cumsum.default is translated wrongly")
+    assert found.where is not None and found.where.line == line_in(__file__, "# to blame")
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.tanh()  # the first
+        return x.exp()
+
+
+def test_the_first_of_two_that_are_wrong(line_in: Callable[[str, str], int]) -> None:
+    found = fault(Twice(), {aten.tanh.default: tanh, aten.exp.default: tanh}, 2, 6)
+    assert found.where is not None and found.where.line == line_in(__file__, "# the first")
+
+
+class Complex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        turned = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * torch.polar(
+            torch.ones(2), torch.tensor([0.3, 0.7])
+        )
+        return torch.view_as_real(turned).flatten(-2).tanh()  # after complex numbers
+
+
+def test_complex_numbers_on_the_way(line_in: Callable[[str, str], int]) -> None:
+    found = fault(Complex(), {aten.tanh.default: tanh}, 3, 4)
+    assert found.where is not None and found.where.line == line_in(__file__, "# after complex numbers")
+    assert found.hint.startswith("aten.tanh.default")
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.norm(self.linear(tokens))  # type: ignore[no-any-return]
+
+
+def negated(self: Any, weight: Any, bias: Any = None) -> Any:
+    return op.Neg(op.Add(op.MatMul(self, op.Transpose(weight, perm=[1, 0])), bias))
+
+
+def test_weights_are_constants_of_the_script() -> None:
+    found = fault(Weighted(), {aten.linear.default: negated}, 3, 5, 8)
+    assert "weight1 = (torch.rand([8, 8]) * " in found.script
+    assert "torch.ops.aten.linear.default(x0, weight1, weight2)" in found.script
+    assert "def forward(self, x0):" in found.script
+    assert "ONNX Runtime: [array(" in shown_by(found.script)
+
+
+def script_for(operator: Any, *tensors: Tensor) -> str:
+    values = [Value(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+    step = Step(operator, tuple(values), {}, (Value((), torch.float32),))
+    return script_of(Played(step, {}, tensors, tensors, {}, ()), "nothing", ())
+
+
+def test_values_in_a_script() -> None:
+    assert "from math import inf, nan" in (
+        script := script_for(aten.exp.default, torch.tensor([-math.inf, 1]))
+    )
+    assert "x0 = torch.tensor([-inf, 1.0], dtype=torch.float32)" in script
+    assert "ONNX Runtime: [array([0." in shown_by(script)
+    assert "torch.zeros([0, 2], dtype=torch.int64)" in script_for(aten.abs.default, torch.zeros(0, 2).long())
+    large = torch.arange(3, 53)
+    assert "torch.randint(3, 53, [50], dtype=torch.int64)" in script_for(aten.abs.default, large)
+    assert "torch.rand([50]) > 0.5" in script_for(aten.logical_not.default, large > 9)
+    assert "(torch.rand([50]) * 49 + 3).to(torch.float16)" in script_for(aten.exp.default, large.half())
+
+
+def test_no_script_where_a_value_has_no_text() -> None:
+    assert script_for(aten.abs.default, torch.ones(2, dtype=torch.complex64)) == ""
+    assert script_for(sizes_tensor, torch.ones(2)) == ""
+
+
+# --- A trace that is wrong ----------------------------------------------------------------------------------
+
+
+def spoilt_trace(lowered: Any, model: nn.Module, change: Callable[[Any], Any]) -> VerifyFault:
+    """The fault of a program in which each leaf of each step is changed."""
+    made = lowered(model.eval(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"seq": ">=1"})
+    assert isinstance(made.program.body, Tape)
+    steps = [step.mapped(change) for step in made.program.body.steps]
+    program = replace(made.program, body=replace(made.program.body, steps=steps))
+    lowering = Lowering(program, made.contract)
+    runtime, reference = OnnxRuntime.of_model(lowering.model()), Reference(made.case, made.agreed)
+    return fault_of(verify(runtime, reference), runtime, reference, (), lowering)
+
+
+def half_of_six(leaf: Any) -> Any:
+    return 3 if leaf == Expr.of("seq") // 2 else leaf
+
+
+def test_the_whole_message_of_a_wrong_trace(lowered: Any) -> None:
+    found = spoilt_trace(lowered, Rolled(), half_of_six)
+    assert found.where is not None and found.script == ""
+    assert str(found) == (
+        "the exported model would be wrong at seq = 3 (batch does not matter; right where seq ≤ 2): "
+        "output.output is off by 0.6 (3e-05 allowed)\n"
+        f"  at {found.where.file}:{found.where.line}    return x.sin().roll(shift, 1) + x  # aten.roll.default\n"
+        "The trace has 3 at this line where the model has 1 (aten.roll.default): how it is computed could not be "
+        "followed. Compute it from shapes, in simple steps, or declare a range of batch, seq where it is right."
+    )
+
+
+class Tabled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(-1).reshape(x.shape[0], x.shape[1]).exp()  # the table
+
+
+def test_a_trace_that_pytorch_itself_refuses(lowered: Any, line_in: Callable[[str, str], int]) -> None:
+    found = spoilt_trace(lowered, Tabled(), lambda leaf: 6 if leaf == Expr.of("seq") else leaf)
+    assert found.where is not None and found.where.line == line_in(__file__, "# the table")
+    assert "At these sizes the model runs aten." in found.hint and "which the trace lacks" in found.hint
+
+
+# --- Where nothing can be told, and where it is shown -------------------------------------------------------
+
+
+def test_what_fails_while_blaming_does_not_take_the_place_of_the_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("the sky fell")
+
+    monkeypatch.setattr(blame_numbers, "_cause", broken)
+    found = fault(Summed(), {aten.cumsum.default: cumsum}, 2, 6)
+    assert found.where is None and found.script == ""
+    assert found.hint == "No line of the model is to blame: an operator is translated wrongly."
+
+
+def test_verbose_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json, verbose in ((False, True), (False, False), (True, True)):
+        with pytest.raises(typer.Exit), screen(as_json, verbose):
+            raise VerifyFault("wrong at seq = 2", script="print('shown')\n")
+        said = capsys.readouterr()
+        assert ("print('shown')" in said.err.splitlines()) == (verbose and not as_json)
+        assert ('"script": "print(' in said.out) == as_json

@@ -19,9 +19,7 @@ MOST_WRITTEN = 24  # numbers of a tensor that are written out; a larger one is r
 SCRIPT = '''\
 """{target} as anyshape {version} with torch {torch} exports it, on ONNX Runtime and in PyTorch."""
 
-from math import inf, nan
-
-import anyshape
+{imports}import anyshape
 import onnxruntime
 import torch
 
@@ -70,7 +68,9 @@ def script_of(
     if custom:
         table = "TABLE = {}  # the custom_translation_table of your export"
         lines, options = [table, *lines], f"{options}, custom_translation_table=TABLE"
+    special = any(word in line for line in lines for word in ("inf", "nan"))
     return SCRIPT.format(
+        imports="from math import inf, nan\n\n" if special else "",
         target=step.target,
         version=importlib.metadata.version("anyshape"),
         torch=torch.__version__,
