@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,13 +23,17 @@ from anyshape import blame_numbers, climb
 from anyshape.blame import fault_of
 from anyshape.blame_numbers import Lowering
 from anyshape.blame_script import script_of
+from anyshape.capture.choices import capture_choices
 from anyshape.cli.screen import screen
+from anyshape.contract import Tensor as TensorOf
 from anyshape.dims import Expr
 from anyshape.errors import VerifyFault
 from anyshape.lower.operators import TRANSLATIONS
+from anyshape.lower.sizes import SizeNodes
+from anyshape.lower.translate import _Scope
 from anyshape.optimize import optimize
 from anyshape.runtime import OnnxRuntime
-from anyshape.tape import Played, Step, Tape, Value
+from anyshape.tape import Played, Step, Tape, Value, chosen
 from anyshape.tape.constants import sizes_tensor
 from anyshape.verify import Reference, verify
 
@@ -126,7 +131,7 @@ class OneSided(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if float(int(x.shape[1])) > 8.5:  # Python's numbers: no symbolic trace follows
             return x.tanh()  # aten.tanh.default, on one side
-        return x.cos() * 2
+        return x.cos() * 2  # the other
 
 
 class Layers(nn.Module):
@@ -271,6 +276,83 @@ def test_a_model_that_only_optimizing_makes_wrong(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def test_a_loop_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = _Scope._loop
+
+    def one_round_less(self: _Scope, step: Step, body: Any) -> Any:
+        return right(self, replace(step, args=(step.args[0] - 1, *step.args[1:])), body)
+
+    monkeypatch.setattr(_Scope, "_loop", one_round_less)
+    found = fault(Recurrent(), None, 3, 6)
+    assert re.fullmatch(
+        r"The loop at this line is translated wrongly \(node n\d+_Loop\): your model is not at fault\.",
+        found.hint,
+    )
+    assert found.where is not None and found.script == ""
+
+
+def turned_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every condition is lowered as its contrary."""
+    right = SizeNodes.holds
+    monkeypatch.setattr(
+        SizeNodes, "holds", lambda self, relation: self.add("Not", [right(self, relation)], {})
+    )
+
+
+def test_the_way_that_is_taken(monkeypatch: pytest.MonkeyPatch, line_in: Callable[[str, str], int]) -> None:
+    turned_round(monkeypatch)
+    found = fault(OneSided(), None, 3, 6)
+    assert found.hint == "The choice at this line is translated wrongly: your model is not at fault."
+    assert found.where is not None
+    assert found.where.line in (
+        line_in(__file__, "# aten.tanh.default, on one"),
+        line_in(__file__, "# the other"),
+    )
+
+
+def chosen_fault(traces: Any, table: Table | None) -> VerifyFault:
+    """The fault of a model whose layers choose, each for itself."""
+    made = traces(Layers().forward)
+    program = capture_choices(made)
+    outputs = (TensorOf("y", "float32", program.outputs[0]),)
+    lowering = Lowering(program, replace(made.agreed.contract, outputs=outputs), translations=table)
+    runtime, reference = OnnxRuntime.of_model(lowering.model()), Reference(made.case, made.agreed)
+    assert isinstance(program.body, Tape) and any(step.target is chosen for step in program.body.steps)
+    return fault_of(verify(runtime, reference), runtime, reference, (), lowering)
+
+
+def test_an_operator_in_a_choice(traces: Any, line_in: Callable[[str, str], int]) -> None:
+    found = chosen_fault(traces, {aten.tanh.default: tanh})
+    assert re.match(r"aten.tanh.default is translated wrongly .* \(node n\d+_[01]_\d+_Sin\)", found.hint)
+    assert found.where is not None and found.where.line == line_in(
+        __file__, "# aten.tanh.default, in a choice"
+    )
+
+
+def test_a_choice_as_a_whole(traces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned_round(monkeypatch)
+    found = chosen_fault(traces, None)
+    assert re.fullmatch(
+        r"The choice at this line is translated wrongly \(node n\d+_If\): your model is not at fault\.",
+        found.hint,
+    )
+    assert found.where is not None and found.script == ""
+
+
+class Counted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = torch.tensor([float(int(x.shape[0])), float(int(x.shape[1]))])
+        return x.sum() + sizes.exp()
+
+
+def test_a_tensor_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = TRANSLATIONS[sizes_tensor]
+    monkeypatch.setitem(TRANSLATIONS, sizes_tensor, lambda *given: op.Neg(right(*given)))
+    found = fault(Counted(), None, 3, 6)
+    assert found.hint.startswith("The tensor of sizes at this line is translated wrongly (node n")
+    assert found.where is not None and found.script == ""
+
+
 # --- Which of several differences is to blame -------------------------------------------------------------
 
 
@@ -359,15 +441,18 @@ def test_no_script_where_a_value_has_no_text() -> None:
 # --- A trace that is wrong ----------------------------------------------------------------------------------
 
 
-def spoilt_trace(lowered: Any, model: nn.Module, change: Callable[[Any], Any]) -> VerifyFault:
-    """The fault of a program in which each leaf of each step is changed."""
+def spoilt_trace(lowered: Any, model: nn.Module, change: Callable[[Tape], Tape]) -> VerifyFault:
+    """The fault of a program whose tape is changed."""
     made = lowered(model.eval(), torch.randn(2, 6), shapes={"x": "batch, seq"}, dims={"seq": ">=1"})
     assert isinstance(made.program.body, Tape)
-    steps = [step.mapped(change) for step in made.program.body.steps]
-    program = replace(made.program, body=replace(made.program.body, steps=steps))
+    program = replace(made.program, body=change(made.program.body))
     lowering = Lowering(program, made.contract)
     runtime, reference = OnnxRuntime.of_model(lowering.model()), Reference(made.case, made.agreed)
     return fault_of(verify(runtime, reference), runtime, reference, (), lowering)
+
+
+def with_leaves(change: Callable[[Any], Any]) -> Callable[[Tape], Tape]:
+    return lambda tape: replace(tape, steps=[step.mapped(change) for step in tape.steps])
 
 
 def half_of_six(leaf: Any) -> Any:
@@ -375,7 +460,7 @@ def half_of_six(leaf: Any) -> Any:
 
 
 def test_the_whole_message_of_a_wrong_trace(lowered: Any) -> None:
-    found = spoilt_trace(lowered, Rolled(), half_of_six)
+    found = spoilt_trace(lowered, Rolled(), with_leaves(half_of_six))
     assert found.where is not None and found.script == ""
     assert str(found) == (
         "the exported model would be wrong at seq = 3 (batch does not matter; right where seq ≤ 2): "
@@ -392,9 +477,46 @@ class Tabled(nn.Module):
 
 
 def test_a_trace_that_pytorch_itself_refuses(lowered: Any, line_in: Callable[[str, str], int]) -> None:
-    found = spoilt_trace(lowered, Tabled(), lambda leaf: 6 if leaf == Expr.of("seq") else leaf)
+    found = spoilt_trace(lowered, Tabled(), with_leaves(lambda leaf: 6 if leaf == Expr.of("seq") else leaf))
     assert found.where is not None and found.where.line == line_in(__file__, "# the table")
     assert "At these sizes the model runs aten." in found.hint and "which the trace lacks" in found.hint
+
+
+class Shifted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + torch.tensor([0.5])).sin()  # shifted
+
+
+def test_a_tensor_that_the_trace_has_otherwise(lowered: Any, line_in: Callable[[str, str], int]) -> None:
+    def more(tape: Tape) -> Tape:
+        return replace(tape, constants={value: tensor + 1 for value, tensor in tape.constants.items()})
+
+    found = spoilt_trace(lowered, Shifted(), more)
+    assert found.where is not None and found.where.line == line_in(__file__, "# shifted")
+    assert found.hint.startswith("The trace has [1.5] at this line where the model has [0.5] (aten.")
+
+
+def test_another_operator_than_the_models(lowered: Any, line_in: Callable[[str, str], int]) -> None:
+    def cosine(tape: Tape) -> Tape:
+        *others, last = tape.steps
+        return replace(tape, steps=[*others, replace(last, target=aten.cos.default)])
+
+    found = spoilt_trace(lowered, Shifted(), cosine)
+    assert found.where is not None and found.where.line == line_in(__file__, "# shifted")
+    assert found.hint == (
+        "At these sizes the model runs aten.sin.default at this line, where the trace has aten.cos.default: what "
+        "decides it could not be followed. Declare a range of sizes at which the model takes one way."
+    )
+
+
+def test_an_operator_that_the_model_does_not_run(lowered: Any) -> None:
+    def twice(tape: Tape) -> Tape:
+        last = tape.steps[-1]
+        more = Step(aten.neg.default, last.outputs, {}, (replace(last.outputs[0]),), last.where)
+        return replace(tape, steps=[*tape.steps, more], outputs=list(more.outputs))
+
+    found = spoilt_trace(lowered, Shifted(), twice)
+    assert found.hint.startswith("At these sizes the model does not run aten.neg.default at this line: what")
 
 
 # --- Where nothing can be told, and where it is shown -------------------------------------------------------

@@ -25,6 +25,7 @@ from anyshape.errors import Fault
 from anyshape.lower import STEP, lower, lower_alone
 from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
 from anyshape.tape import Played, Split, Step, Tape, Value, chosen, play, rolled
+from anyshape.tape.constants import index_tensor, sizes_tensor
 from anyshape.tape.steps import LoopBody, map_leaves, number_of
 from anyshape.verify import Reference, Row, check
 
@@ -33,6 +34,14 @@ __all__ = ["Lowering", "cause_of"]
 MOST_SECONDS = 30.0  # a model of many thousand steps: what was found until then
 MOST_LOADED = 64  # models of single steps that are kept: a loop runs its own again and again
 aten = torch.ops.aten
+# What is on a tape, but no operator.
+PARTS = {
+    rolled: "loop",
+    chosen: "choice",
+    sizes_tensor: "tensor of sizes",
+    index_tensor: "tensor of indices",
+}
+WRONG_PART = "The {} at this line is translated wrongly{}: your model is not at fault."
 UNDEFINED = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
 
 
@@ -80,18 +89,16 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
         return Cause(
             "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
         )
-    return None
+    # Each step of the way that PyTorch takes is right: ONNX Runtime takes another.
+    return Cause(WRONG_PART.format("choice", ""), body.where) if isinstance(body, Split) else None
 
 
 def _told(lowering: Lowering, suspect: Played, gave: str, row: Row) -> Cause:
     step, nodes = suspect.step, _nodes(lowering, suspect.step)
-    node = next((name for name in nodes if f"{name}'" in row.why), nodes[-1] if nodes else None)
+    node = next((name for name in nodes if f"'{name}'" in row.why), nodes[-1] if nodes else None)
     at = f" (node {node})" if node else ""
-    if step.target in (rolled, chosen):
-        what = "loop" if step.target is rolled else "choice"
-        return Cause(
-            f"The {what} at this line is translated wrongly{at}: your model is not at fault.", step.where
-        )
+    if step.target in PARTS:
+        return Cause(WRONG_PART.format(PARTS[step.target], at), step.where)
     custom = step.target in (lowering.translations or ())
     script = script_of(suspect, gave, _constants(lowering.program.body), lowering.opset, custom=custom)
     by = " by custom_translation_table" if custom else ""
