@@ -32,7 +32,6 @@ from anyshape.verify import Reference, Row, check
 __all__ = ["Lowering", "cause_of"]
 
 MOST_SECONDS = 30.0  # a model of many thousand steps: what was found until then
-MOST_LOADED = 64  # models of single steps that are kept: a loop runs its own again and again
 aten = torch.ops.aten
 # What is on a tape, but no operator.
 PARTS = {
@@ -121,11 +120,7 @@ class _Search:
     sizes: Mapping[str, int]
     tensors: Sequence[torch.Tensor]
     own: Sequence[torch.Tensor]  # the program's results by PyTorch
-    loaded: dict[Step, _Alone | None] = field(default_factory=dict)
-    constants: dict[Value, torch.Tensor] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.constants = _constants(self.lowering.program.body)
+    loaded: dict[Any, _Alone | None] = field(default_factory=dict)
 
     def suspects(self) -> list[Played]:
         """The steps that differ on the same values, in order, each as it was played when it differed first."""
@@ -173,40 +168,45 @@ class _Search:
 
     def results(self, played: Played) -> list[Any] | None:
         """What ONNX Runtime gives for the step, and PyTorch's where it gives none; None if it can't be run alone."""
-        step = played.step
-        if step not in self.loaded:
-            if len(self.loaded) >= MOST_LOADED:
-                self.loaded.clear()
-            self.loaded[step] = self.load(played)
-        alone = self.loaded[step]
+        key = _sign(played)
+        if key not in self.loaded:
+            self.loaded[key] = self.load(played)
+        alone = self.loaded[key]
         return None if alone is None else alone.run(played)
 
     def load(self, played: Played) -> _Alone | None:
-        step, names = played.step, tuple(played.sizes)
+        step, names, lowering = played.step, tuple(played.sizes), self.lowering
         if step.target is number_of:
             return None
-        lowering = self.lowering
         try:
-            model, places = lower_alone(
-                step, names, self.constants, opset=lowering.opset, translations=lowering.translations
-            )
-            given = [k for k, value in enumerate(step.inputs) if value not in self.constants]
-            return _Alone(OnnxRuntime.of_model(model), given, names, places)
+            model, places = lower_alone(step, names, opset=lowering.opset, translations=lowering.translations)
+            return _Alone(OnnxRuntime.of_model(model), names, places)
         except (Fault, RuntimeFailure):
             return None
 
 
+def _sign(played: Played) -> Any:
+    """The same for steps that are translated alike: those of another layer, but for its weights."""
+    step = played.step
+    if step.body is not None:
+        return step
+    order = {value: number for number, value in enumerate(dict.fromkeys(step.inputs))}
+    given = map_leaves(
+        lambda leaf: f"{order[leaf]} {leaf!r}" if isinstance(leaf, Value) else leaf, (step.args, step.kwargs)
+    )
+    return step.target, repr(given), repr(step.outputs), tuple(played.sizes)
+
+
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """A loaded model of one step: which of the step's inputs and which sizes it takes, which outputs it has."""
+    """A loaded model of one step: the sizes that it takes after the step's inputs, and which outputs it has."""
 
     runtime: OnnxRuntime
-    given: Sequence[int]
     names: Sequence[str]
     places: Sequence[int]
 
     def run(self, played: Played) -> list[Any]:
-        inputs = {played.step.inputs[k]: played.inputs[k] for k in self.given}  # each once
+        inputs = dict(zip(played.step.inputs, played.inputs, strict=True))  # each once
         arrays = [_array(tensor) for tensor in inputs.values()]
         arrays += [to_numpy(torch.tensor(played.sizes[name])) for name in self.names]
         feed = dict(zip(self.runtime.input_names, arrays, strict=True))

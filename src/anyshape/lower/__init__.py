@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
-import torch
 
 from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.translate import STEP, translate, translate_alone
-from anyshape.tape.steps import Step, Value
+from anyshape.tape.steps import Step
 
 __all__ = ["STEP", "lower", "lower_alone", "name_outputs"]
 
@@ -41,18 +40,17 @@ def lower(
 def lower_alone(
     step: Step,
     names: Sequence[str],
-    constants: Mapping[Value, torch.Tensor],
     *,
     opset: int | None = None,
     translations: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> tuple[ir.Model, list[int]]:
     """One step as a model, and which of the step's outputs it has.
 
-    Its inputs are the step's tensors in order, each once and without constants, then the sizes by name.
+    Its inputs are the step's tensors in order, each once, weights among them, then the sizes by name.
     """
     table = {**TRANSLATIONS, **(translations or {})}
     with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
-        translated, places = translate_alone(step, names, constants, table)
+        translated, places = translate_alone(step, names, table)
         model = torch_bridge.at_opset(translated, opset)
     _separate_outputs(model)
     for number, value in enumerate(model.graph.outputs):

@@ -42,19 +42,18 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
 
 
 def translate_alone(
-    step: Step, names: Sequence[str], constants: Mapping[Value, torch.Tensor], translations: Translations
+    step: Step, names: Sequence[str], translations: Translations
 ) -> tuple[ir.Model, list[int]]:
-    """One step as a model of the tensors that it is given, but for constants, and of the sizes with these names.
+    """One step as a model of the tensors that it is given, and of the sizes with these names.
 
     Not every translation gives all outputs: with it comes which of the step's outputs the model has.
     """
     scope = _Scope(translations, {}, {})
-    given = [value for value in dict.fromkeys(step.inputs) if value not in constants]
+    given = list(dict.fromkeys(step.inputs))
     inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(given)]
     sizes = [_graph_input(Value((), torch.int64), f"size_{name}") for name in names]
     scope.values.update(zip(given, inputs, strict=True))
     scope.sizes.made.update(zip(map(Expr.of, names), sizes, strict=True))
-    scope.keep_constants({value: constants[value] for value in step.inputs if value in constants}, {})
     scope.run([step])
     places = [k for k, value in enumerate(step.outputs) if value in scope.values]
     _name_values(scope.recorder.nodes)
@@ -114,16 +113,15 @@ class _Scope:
             self.recorder.nodes.append(node)
             return list(node.outputs)
         self.values.update(zip(body.inputs, inputs, strict=True))
-        self.keep_constants(body.constants, body.names)
+        for value, tensor in body.constants.items():
+            key = body.names.get(value, id(tensor))
+            if key not in self.weights:
+                self.weights[key] = _weight(
+                    value, tensor, body.names.get(value, f"constant_{len(self.weights)}")
+                )
+            self.values[value] = self.weights[key]
         self.run(body.steps)
         return [self.values[value] for value in body.outputs]
-
-    def keep_constants(self, constants: Mapping[Value, torch.Tensor], names: Mapping[Value, str]) -> None:
-        for value, tensor in constants.items():
-            key = names.get(value, id(tensor))
-            if key not in self.weights:
-                self.weights[key] = _weight(value, tensor, names.get(value, f"constant_{len(self.weights)}"))
-            self.values[value] = self.weights[key]
 
     def _side(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> ir.Graph:
         inner = self._within()
