@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
@@ -20,15 +19,13 @@ from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract
 from anyshape.contract import Tensor as TensorOf
 from anyshape.declare import declare
-from anyshape.dims import Expr, Real
+from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
 from anyshape.lower import lower
 from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import probe
 from anyshape.read import Case, evaluation_mode, read
-from anyshape.tape import Explainer, Step, Tape, Value, explained, functional, record, rolled_up
-from anyshape.tape.constants import index_tensor, sizes_tensor
-from anyshape.tape.steps import Body, LoopBody, Split, Way, chosen, map_leaves, number_of, rolled
+from anyshape.tape import Explainer, Played, Tape, explained, functional, play, record, rolled_up
 
 
 @pytest.fixture(autouse=True)
@@ -189,98 +186,12 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
     return up_to_lower
 
 
-class Interpreter:
-    """Runs a tape with PyTorch: one at concrete sizes as it is, one over expressions at the sizes given."""
-
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = dict(sizes)
-        self.values: dict[Value, Any] = {}
-
-    def run(self, tape: Tape, tensors: Sequence[Tensor]) -> list[Tensor]:
-        self.values.update(zip(tape.inputs, [tensor.clone() for tensor in tensors], strict=True))
-        self.values.update((value, tensor.clone()) for value, tensor in tape.constants.items())
-        self.steps(tape.steps)
-        return [self.values[value] for value in tape.outputs]
-
-    def steps(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            self.keep(step, self.called(step, step.inputs))
-
-    def keep(self, step: Step, result: Any) -> None:
-        many = isinstance(result, (list, tuple))
-        for value, tensor in zip(step.outputs, result if many else [result], strict=many):
-            if value is None:
-                continue
-            self.values[value] = tensor
-            for size, seen in zip(value.shape, tensor.shape, strict=True):
-                if isinstance(size, Expr) and size.name is not None:
-                    self.sizes.setdefault(size.name, seen)
-                assert self.leaf(size) == seen, f"{step}: {list(value.shape)} is {list(tensor.shape)}"
-
-    def called(self, step: Step, inputs: Sequence[Value]) -> Any:
-        if step.target is rolled:
-            return self.loop(step) if isinstance(step.body, LoopBody) else self.rounds(step)
-        if step.target is chosen:
-            return self.way(step.body, [self.values[value] for value in inputs])
-        if step.target is index_tensor:
-            return self.by_index(*step.args)
-        rest = iter(inputs)
-        args, kwargs = map_leaves(
-            lambda leaf: self.values[next(rest)] if isinstance(leaf, Value) else self.leaf(leaf),
-            (step.args, dict(step.kwargs)),
-        )
-        if step.target is number_of:
-            self.sizes[step.args[1]] = int(args[0])
-            return args[0]
-        if step.target is sizes_tensor:
-            return torch.tensor(args[0], dtype=args[2]).reshape(args[1])
-        return step.target(*args, **kwargs)
-
-    def way(self, body: Any, given: Sequence[Tensor]) -> list[Tensor]:
-        while isinstance(body, Split):
-            body = body.then if body.condition.holds(self.sizes) else body.otherwise
-        return Interpreter(self.sizes).run(body.tape if isinstance(body, Way) else body, given)
-
-    def leaf(self, leaf: Any) -> Any:
-        return leaf.evaluate(self.sizes) if isinstance(leaf, (Expr, Real)) else leaf
-
-    def by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
-        made = torch.empty([self.leaf(size) for size in shape], dtype=dtype)
-        for place in np.ndindex(*made.shape):
-            inner = Interpreter({**self.sizes, **{f"_i{axis}": at for axis, at in enumerate(place)}})
-            sides = [inner.leaf(side) for side in entry] if isinstance(entry, tuple) else []
-            made[place] = sides[0] <= sides[1] if sides else inner.leaf(entry)
-        return made
-
-    def rounds(self, step: Step) -> list[Tensor]:
-        """A loop at concrete sizes: the numbers of each round, wired as the plan says."""
-        body: Body = step.body
-        count, carried, outside = step.args
-        assert count == len(body.blocks)
-        kept: dict[Any, list[Tensor]] = {key: [] for key in body.wanted}
-        for block in body.blocks:
-            for item, roles in zip(block, body.plan.roles, strict=True):
-                self.keep(item, self.called(item, [role.pick(block, carried, outside) for role in roles]))
-            carried = [source.pick(block, (), ()) for source in body.plan.carried]
-            for key in body.wanted:
-                kept[key].append(self.values[key[1].pick(block, (), ())])
-        return [made[-1] if key[0] == "last" else torch.stack(made) for key, made in kept.items()]
-
-    def loop(self, step: Step) -> list[Tensor]:
-        """A loop over expressions, in which the number of the round is a size."""
-        body: LoopBody = step.body
-        carried = [self.values[value] for value in step.args[1]]
-        collected: list[list[Tensor]] = [[] for _ in body.collected]
-        for number in range(self.leaf(step.args[0])):
-            inner = Interpreter({**self.sizes, body.index: number})
-            inner.values.update(self.values)
-            inner.values.update(zip(body.carried, carried, strict=True))
-            inner.steps(body.steps)
-            carried = [inner.values[value] for value in body.carried_on]
-            for made, value in zip(collected, body.collected, strict=True):
-                made.append(inner.values[value])
-        results = [*carried, *(torch.stack(made) if made else torch.empty(0) for made in collected)]
-        return [results[place] for place in body.results]
+def _as_the_tape_says(played: Played) -> None:
+    """Each output of a step has the shape that the tape says it has at these sizes."""
+    for value, tensor in zip(played.step.outputs, played.outputs, strict=len(played.outputs) > 1):
+        if value is not None:
+            said = [Expr.of(size).evaluate(played.sizes) for size in value.shape]
+            assert said == list(tensor.shape), f"{played.step}: {list(value.shape)} is {list(tensor.shape)}"
 
 
 @pytest.fixture(scope="session")
@@ -288,7 +199,7 @@ def run_tape() -> Callable[..., list[Tensor]]:
     """``run_tape(tape, tensors, sizes)``: what the steps of a tape compute, by PyTorch itself."""
 
     def run(tape: Tape, tensors: Sequence[Tensor], sizes: Mapping[str, int] | None = None) -> list[Tensor]:
-        return Interpreter(sizes or {}).run(tape, tensors)
+        return play(tape, tensors, sizes, _as_the_tape_says)
 
     return run
 
@@ -325,7 +236,7 @@ class Lined:
         """The tape does at these sizes what the function does, on other values than the recorded ones."""
         torch.manual_seed(7)
         tensors = self.make(**row)
-        torch.testing.assert_close(Interpreter(row).run(tape, tensors), self.outputs(tensors))
+        torch.testing.assert_close(play(tape, tensors, row, _as_the_tape_says), self.outputs(tensors))
 
 
 def _named(size: int | str) -> int | Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anyshape.blame_numbers import Lowering, cause_of
 from anyshape.capture.program import Guard
 from anyshape.dims import Range
 from anyshape.errors import VerifyFault
@@ -28,8 +29,8 @@ def shrunk_failure(
         rows[tuple(sizes.values())] = row
         return row.outcome in ("wrong", "fails")
 
-    first = min(verdict.failures, key=lambda row: sum(row.sizes.values()))
-    # An empty input is a fault of its own: a failure that has none does not shrink to one.
+    # An empty input is a fault of its own: a failure that has none comes first, and does not shrink to one.
+    first = min(verdict.failures, key=lambda row: (0 in row.sizes.values(), sum(row.sizes.values())))
     ranges = {
         name: Range(max(range_.minimum, min(1, first.sizes[name])), range_.maximum)
         for name, range_ in contract.ranges.items()
@@ -39,15 +40,26 @@ def shrunk_failure(
 
 
 def fault_of(
-    verdict: Verdict, runtime: Runtime, reference: Reference, guards: Sequence[Guard]
+    verdict: Verdict,
+    runtime: Runtime,
+    reference: Reference,
+    guards: Sequence[Guard],
+    lowering: Lowering | None = None,
 ) -> VerifyFault:
-    """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there."""
+    """The fault of a verdict: what, at which sizes, and the line whose guard does not hold there.
+
+    With ``lowering``, which says how the model was made, also the operator that is translated wrongly.
+    """
     if not verdict.failures:
         return VerifyFault("PyTorch refused every size that was tried, so nothing could be verified")
     shrunk, row = shrunk_failure(verdict, runtime, reference)
     broken = [item for item in guards if not item.proved and not item.holds(shrunk.sizes)]
     told = next((item for item in broken if item.where is not None), broken[0] if broken else None)
     what = f"the exported model would be wrong at {shrunk}: {row.why}"
+    cause = None if lowering is None else cause_of(lowering, reference, row)
+    # A guard may be broken there by chance: the trace is right nonetheless if an operator alone makes the difference.
+    if cause is not None and (told is None or not cause.in_trace):
+        return VerifyFault(what, where=cause.where, hint=cause.hint, script=cause.script)
     if told is None:
         return VerifyFault(what, hint="No line of the model is to blame: an operator is translated wrongly.")
     names = ", ".join(sorted(told.names))

@@ -16,11 +16,12 @@ import onnx_ir as ir
 
 from anyshape.agree import Agreed
 from anyshape.blame import fault_of
+from anyshape.blame_numbers import Lowering
 from anyshape.capture import Guard, NoTape, Program, Split, Traces, capture_regions, capture_symbolic
 from anyshape.contract import Contract, Tensor
 from anyshape.dims import Relation
 from anyshape.errors import Fault, VerifyFault
-from anyshape.lower import lower, name_outputs
+from anyshape.lower import name_outputs
 from anyshape.lower.enforce import enforce
 from anyshape.lower.operators import TRANSLATED
 from anyshape.narrow import narrowed, without_smallest
@@ -155,7 +156,7 @@ def _narrowed(attempt: _Attempt) -> Made:
     while not verdict.right:
         closer = narrowed(attempt.reference.agreed, attempt.program, verdict)
         if closer is None:
-            raise fault_of(verdict, attempt.runtime, attempt.reference, attempt.program.guards)
+            raise attempt.fault(verdict)
         verdict = attempt.narrow(*closer)
     return attempt.made(verdict)
 
@@ -175,7 +176,9 @@ class _Attempt:
         with progress.station("capture"):
             self.program = capture()
         progress.done("capture", self.program.rung)
-        self.model = _model(case, reference.agreed, self.program, settings, progress)
+        contract = _with_outputs(reference.agreed.contract, case, self.program, settings)
+        self.lowering = Lowering(self.program, contract, settings.opset, settings.translations)
+        self.model = _model(self.lowering, settings, progress)
         self.narrowings = 0
         self.verdict: Verdict | None = None
         self.runtime = _loaded(self.model)
@@ -196,7 +199,7 @@ class _Attempt:
         self.narrowings += 1
         if self.narrowings > MOST_NARROWINGS:
             assert self.verdict is not None
-            raise fault_of(self.verdict, self.runtime, self.reference, self.program.guards)
+            raise self.fault(self.verdict)
         self.reference.agreed = agreed
         enforce(self.model, agreed.contract, relations)
         self.runtime = _loaded(self.model)
@@ -215,6 +218,9 @@ class _Attempt:
             )
         return self.verdict
 
+    def fault(self, verdict: Verdict) -> VerifyFault:
+        return fault_of(verdict, self.runtime, self.reference, self.program.guards, self.lowering)
+
     def made(self, verdict: Verdict) -> Made:
         contract = _with_outputs(self.reference.agreed.contract, self.case, self.program, self.settings)
         contract = _with_true_outputs(contract, self.reference)
@@ -222,10 +228,9 @@ class _Attempt:
         return Made(self.program, self.model, verdict, contract)
 
 
-def _model(case: Case, agreed: Agreed, program: Program, settings: Settings, progress: Progress) -> ir.Model:
-    contract = _with_outputs(agreed.contract, case, program, settings)
+def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Model:
     with progress.station("lower"):
-        model = lower(program, contract, opset=settings.opset, translations=settings.translations)
+        model = lowering.model()
     progress.done("lower", f"{_count(model)} nodes, opset {model.opset_imports.get('', 0)}")
     if settings.optimize:
         with progress.station("optimize"):

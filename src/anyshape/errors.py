@@ -129,7 +129,13 @@ class LowerFault(Fault):
 
 
 class VerifyFault(Fault):
-    """The ONNX model disagrees with PyTorch at some size."""
+    """The ONNX model disagrees with PyTorch at some size; ``script`` shows it, where one operator is to blame."""
+
+    def __init__(
+        self, what: str, *, where: SourceLine | None = None, hint: str = "", script: str = ""
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.script = script
 
 
 class InputError(AnyshapeError):

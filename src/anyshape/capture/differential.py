@@ -223,8 +223,11 @@ class Traces:
         return True
 
     def _trace(self, sizes: dict[str, int], seed: int) -> Tape:
-        tape = self.record(sizes, self.tensors(sizes, seed))
-        return expanded(functional(tape).used_only(), self.own).used_only()
+        return self.of_run(sizes, self.tensors(sizes, seed))
+
+    def of_run(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Tape:
+        """The tape of one run: without writes, of operators that have a translation."""
+        return expanded(functional(self.record(sizes, tensors)).used_only(), self.own).used_only()
 
     def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
         """Legal inputs of these sizes; another seed gives other values."""

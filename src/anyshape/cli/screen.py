@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from anyshape.errors import AnyshapeError, SourceLine
+from anyshape.errors import AnyshapeError, SourceLine, VerifyFault
 
 if TYPE_CHECKING:
     from anyshape.contract import Contract
@@ -99,16 +99,21 @@ class Screen:
         ]
 
     def fail(self, kind: str, message: str, error: BaseException) -> None:
-        """An error: its text on stderr, or as the one JSON object; the traceback with -v."""
+        """An error: its text on stderr, or as the one JSON object; the traceback and a script that shows it with -v."""
+        script = error.script if isinstance(error, VerifyFault) else ""
         if self.as_json:
             told: dict[str, Any] = {"kind": kind, "message": message, "where": None}
             if isinstance(error, AnyshapeError):
                 told.update(message=error.what, where=where_json(error.where), hint=error.hint)
+            if script:
+                told["script"] = script
             self.result({"error": told})
         else:
             Console(stderr=True, highlight=False).print(Text(message), soft_wrap=True)
         if self.verbose:
             traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+            if script and not self.as_json:
+                print(f"\n{script}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -13,9 +13,10 @@ from anyshape import torch_bridge
 from anyshape.capture.program import Program
 from anyshape.contract import Contract, Tensor
 from anyshape.lower.operators import TRANSLATIONS
-from anyshape.lower.translate import translate
+from anyshape.lower.translate import STEP, translate, translate_alone
+from anyshape.tape.steps import Step
 
-__all__ = ["lower", "name_outputs"]
+__all__ = ["STEP", "lower", "lower_alone", "name_outputs"]
 
 
 def lower(
@@ -34,6 +35,27 @@ def lower(
     name_outputs(model, contract)
     _forget_inner_shapes(model, program)
     return model
+
+
+def lower_alone(
+    step: Step,
+    names: Sequence[str],
+    *,
+    opset: int | None = None,
+    translations: Mapping[Any, Callable[..., Any]] | None = None,
+) -> tuple[ir.Model, list[int]]:
+    """One step as a model, and which of the step's outputs it has.
+
+    Its inputs are the step's tensors in order, each once, weights among them, then the sizes by name.
+    """
+    table = {**TRANSLATIONS, **(translations or {})}
+    with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
+        translated, places = translate_alone(step, names, table)
+        model = torch_bridge.at_opset(translated, opset)
+    _separate_outputs(model)
+    for number, value in enumerate(model.graph.outputs):
+        value.name, value.shape = f"output_{number}", None
+    return model, places
 
 
 def _separate_outputs(model: ir.Model) -> None:

@@ -21,9 +21,10 @@ from anyshape.source import first_line
 from anyshape.tape.constants import index_tensor
 from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
 
-__all__ = ["translate"]
+__all__ = ["STEP", "translate", "translate_alone"]
 
 Translations = Mapping[Any, Callable[..., Any]]
+STEP = "step"  # in a node's `meta`: the step that it was made for, which is not written to files
 
 
 def translate(body: Tape | Split, contract: Contract, translations: Translations) -> ir.Model:
@@ -38,6 +39,32 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
         inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
     )
     return torch_bridge.finished_model(graph, scope.recorder)
+
+
+def translate_alone(
+    step: Step, names: Sequence[str], translations: Translations
+) -> tuple[ir.Model, list[int]]:
+    """One step as a model of the tensors that it is given, and of the sizes with these names.
+
+    Not every translation gives all outputs: with it comes which of the step's outputs the model has.
+    """
+    scope = _Scope(translations, {}, {})
+    given = list(dict.fromkeys(step.inputs))
+    inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(given)]
+    sizes = [_graph_input(Value((), torch.int64), f"size_{name}") for name in names]
+    scope.values.update(zip(given, inputs, strict=True))
+    scope.sizes.made.update(zip(map(Expr.of, names), sizes, strict=True))
+    scope.run([step])
+    places = [k for k, value in enumerate(step.outputs) if value in scope.values]
+    _name_values(scope.recorder.nodes)
+    graph = ir.Graph(
+        [*inputs, *sizes],
+        [scope.values[step.outputs[k]] for k in places],
+        nodes=scope.recorder.nodes,
+        initializers=list(scope.weights.values()),
+        name="main_graph",
+    )
+    return torch_bridge.finished_model(graph, scope.recorder), places
 
 
 def _first(body: Tape | Split) -> Tape:
@@ -58,6 +85,7 @@ class _Scope:
 
     def run(self, steps: Sequence[Step]) -> None:
         for step in steps:
+            before = len(self.recorder.nodes)
             try:
                 self._step(step)
             except LowerFault:
@@ -68,6 +96,8 @@ class _Scope:
                     where=step.where,
                     hint="Give a translation with custom_translation_table={torch.ops....: function}.",
                 ) from error
+            for node in self.recorder.nodes[before:]:
+                node.meta[STEP] = step
 
     def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The outputs of a tape, or of the side that a condition chooses."""

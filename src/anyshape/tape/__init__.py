@@ -9,7 +9,7 @@ from anyshape.tape.explainer import Explainer, Undecided, Unexplained
 from anyshape.tape.functional import functional
 from anyshape.tape.graph import tape_of
 from anyshape.tape.neutral import may_be_left_out
-from anyshape.tape.play import play
+from anyshape.tape.play import Played, play
 from anyshape.tape.record import record
 from anyshape.tape.roll import rolled_up
 from anyshape.tape.steps import Split, Step, Tape, Value, chosen, rolled
@@ -17,6 +17,7 @@ from anyshape.tape.steps import Split, Step, Tape, Value, chosen, rolled
 __all__ = [
     "Apart",
     "Explainer",
+    "Played",
     "Split",
     "Step",
     "Tape",
