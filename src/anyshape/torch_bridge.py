@@ -184,11 +184,13 @@ def looked_at(note: Callable[[Any, Any, bool], None], answer: Callable[[], Any])
         known = _at_hints(self, expression)
         return defer(self, expression, *args, **kwargs) if known is None else bool(known)
 
-    ShapeEnv.evaluate_expr, ShapeEnv.guard_or_defer_runtime_assert = told, assumed  # type: ignore[method-assign]
+    ShapeEnv.evaluate_expr = told  # type: ignore[method-assign, assignment]
+    ShapeEnv.guard_or_defer_runtime_assert = assumed  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        ShapeEnv.evaluate_expr, ShapeEnv.guard_or_defer_runtime_assert = evaluate, defer  # type: ignore[method-assign]
+        ShapeEnv.evaluate_expr = evaluate  # type: ignore[method-assign]
+        ShapeEnv.guard_or_defer_runtime_assert = defer  # type: ignore[method-assign]
 
 
 def _at_hints(environment: ShapeEnv, expression: Any) -> Any:

@@ -28,7 +28,7 @@ from anyshape.tape.steps import Read
 __all__ = ["Look", "Looks", "looks_at"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Look:
     """One place where a size was taken as a plain value: the expression over the dims, and what it was there."""
 
@@ -42,6 +42,13 @@ class Look:
     def is_branch(self) -> bool:
         """Whether it asks for a truth, not for a number."""
         return isinstance(self.seen, bool)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dims that it asks for."""
+        return frozenset(
+            name for symbol in self.condition.free_symbols for name in self.meaning[symbol].names
+        )
 
     def at(self, sizes: Mapping[str, int]) -> Any:
         """What the look sees at other sizes; None where it has no value."""
@@ -98,7 +105,11 @@ def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequen
     ended = None
     try:
         with torch_bridge.patience(PATIENCE):
-            traced(_Watched(case, course), replace(agreed, generic=dict(sizes)), torch_bridge.looked_at(note, answer))
+            traced(
+                _Watched(case, course),
+                replace(agreed, generic=dict(sizes)),
+                torch_bridge.looked_at(note, answer),
+            )
     except CaptureFault as fault:
         ended = None if course.finished else fault
     if not course.sizes:
