@@ -256,7 +256,9 @@ def _of_values(trail: Trail) -> Iterator[Finding]:
         if where is not None:
             text = trail.read_as(item)
             done = "one way, right for other values too" if text is None else f"kept as {text}"
-            yield Finding(where, done, f"{_short(item.seen)}, as at the example", "value")
+            single = isinstance(item.seen, (bool, int, float))
+            seen = _short(item.seen) if single else "the numbers"
+            yield Finding(where, done, f"{seen}, as at the example", "value")
 
 
 def _condition(look: Look) -> str:
@@ -282,8 +284,7 @@ def _sizes(sizes: Sizes, names: frozenset[str]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split())
-    return _cut(text)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _cut(text: str) -> str:
