@@ -131,6 +131,19 @@ def many(x: Tensor) -> Tensor:
     return torch.cat([x[:, :count] for count in kept], 1)
 
 
+def counted_on_the_way(x: Tensor) -> Tensor:
+    count = (x > 0).sum().item()
+    return torch.zeros(count) + 1
+
+
+def nested(x: Tensor) -> Tensor:
+    total = x[0, 0] * 0
+    for row in range(x.shape[0]):
+        for place in range(x.shape[1]):
+            total = total * 0.5 + x[row, place]
+    return total
+
+
 def followed(x: Tensor) -> Tensor:
     assert x.shape[1] < 1000
     return x[:, : x.shape[1] // 2].softmax(-1) * math.pi
@@ -189,6 +202,11 @@ def test_each_kind_at_its_line(
 
 def lines(made: Explanation) -> list[tuple[int, str, str]]:
     return [(found.where.line, found.done, found.plain) for found in made.findings]
+
+
+def test_the_rounds_of_a_while_loop() -> None:
+    for seq, rounds in ((5, "1 round"), (9, "2 rounds"), (40, "4 rounds")):
+        assert explained(halved, seq=seq).findings[0].plain == rounds
 
 
 def test_one_way_that_serves_both_sides() -> None:
@@ -263,8 +281,17 @@ def test_a_model_that_can_not_be_exported_raises_what_export_raises(line_in: Lin
     assert caught.value.where.line == line_in(__file__, "def by_values") + 1
 
 
-def test_nothing_to_do() -> None:
-    made = explained(followed)
+def test_a_loop_in_a_loop(line_in: LineIn) -> None:
+    first = line_in(__file__, "for row in")
+    assert lines(explained(nested)) == [
+        (first, "a loop over batch", "2 rounds"),
+        (first + 1, "a loop over seq", "6 rounds"),
+    ]
+
+
+@pytest.mark.parametrize("function", [followed, counted_on_the_way])
+def test_nothing_to_do(function: Callable[[Tensor], Tensor]) -> None:
+    made = explained(function)
     assert str(made) == "Nothing to do: PyTorch's own trace follows every size."
     assert (made.findings, made.rung) == ((), "symbolic")
 

@@ -49,7 +49,7 @@ class Explanation:
 
     findings: tuple[Finding, ...]
     dims: tuple[str, ...]
-    rung: str
+    rung: str  # symbolic where there is nothing to do, else how far traces at concrete sizes had to go
     ended: SourceLine | None = None  # beyond it, what Python does with sizes was seen from outside only
 
     def __str__(self) -> str:
@@ -180,7 +180,8 @@ def _loop(look: Look, trail: Trail) -> Finding:
 
 
 def _while(looks: Sequence[Look], trail: Trail) -> Finding:
-    going = [bool(look.at(trail.example)) for look in dict.fromkeys(looks)]
+    asked = {str(look.condition): look for look in looks}  # each round asks for another size
+    going = [bool(look.at(trail.example)) for look in asked.values()]
     rounds = going.index(False) if False in going else len(going)
     return Finding(looks[0].where, f"a loop while {_condition(looks[0])}", _rounds(rounds), "loop")
 
@@ -211,7 +212,7 @@ def _of_program(program: Program, trail: Trail) -> Iterator[Finding]:
             yield Finding(split.where, f"both ways, by {split.condition}", plain, "branch")
     loops = [look for look in looks if head_of(look.where) in ("for", "while")]
     for step in _steps(program.body):
-        if step.target is rolled and not any(_names(step.args[0]) <= look.names for look in loops):
+        if step.target is rolled and not any(_runs_over(step, look.names) for look in loops):
             yield from _loop_of(step)
         elif step.target in (sizes_tensor, index_tensor) and trail.ended and step.where not in known:
             assert step.where is not None
@@ -227,11 +228,19 @@ def _loop_of(step: Step) -> Iterator[Finding]:
 
 
 def _loops_over(program: Program, names: frozenset[str]) -> bool:
-    return any(step.target is rolled and _names(step.args[0]) <= names for step in _steps(program.body))
+    return any(step.target is rolled and _runs_over(step, names) for step in _steps(program.body))
+
+
+def _runs_over(step: Step, names: frozenset[str]) -> bool:
+    """Whether a loop may be the one over these dims: two loops, one in the other, are often captured as one."""
+    decided = _names(step.args[0])
+    return not decided or bool(decided & names)
 
 
 def _names(count: Any) -> frozenset[str]:
-    return count.names if isinstance(count, Expr) else frozenset()
+    """The dims that decide how often; not the number of a round of a loop around."""
+    names = count.names if isinstance(count, Expr) else ()
+    return frozenset(name for name in names if not name.startswith("_"))
 
 
 def _steps(body: Tape | Split) -> Iterator[Step]:

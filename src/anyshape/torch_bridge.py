@@ -28,7 +28,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.onnx._internal._lazy_import import onnxscript_apis  # type: ignore[attr-defined]
 from torch.onnx._internal.exporter import (
     _building,
@@ -162,17 +162,22 @@ def guards_with_lines() -> Iterator[None]:
 def looked_at(note: Callable[[Any, Any, bool], None], answer: Callable[[], Any]) -> Iterator[None]:
     """Trace so that no size is ever fixed: ``note`` is told each expression that is asked for as a plain value.
 
-    It is also told the value, and whether Python itself asks, outside of PyTorch. What depends on the values of a
-    tensor is asked of ``answer``, which may have none. A trace of PyTorch's own fixes the size at the first of these
-    places, and does not see the others.
+    It is also told the value, and whether Python itself asks, outside of PyTorch. What only the values of a tensor
+    would tell is asked of ``answer``, which may have none. A trace of PyTorch's own fixes the size at the first of
+    these places, and does not see the others.
     """
     evaluate, defer = ShapeEnv.evaluate_expr, ShapeEnv.guard_or_defer_runtime_assert
 
     def told(self: ShapeEnv, expression: Any, *args: Any, **kwargs: Any) -> Any:
         known = _at_hints(self, expression)
         if known is None:
-            given = answer()
-            return evaluate(self, expression, *args, **kwargs) if given is None else sympy.sympify(given)
+            try:
+                return evaluate(self, expression, *args, **kwargs)
+            except GuardOnDataDependentSymNode:
+                given = answer()
+                if given is None:
+                    raise
+                return sympy.sympify(given)
         if expression.free_symbols and self._maybe_evaluate_static(expression) is None:
             fallback = kwargs.get("fallback_value")
             if fallback is not None:

@@ -78,10 +78,14 @@ def _fitted(rows: Sequence[Mapping[str, int]], column: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """All looks of one trace; ``ended`` says where and why it could not go on to the end."""
+    """All looks of one trace; ``ended`` says where and why it could not go on to the end.
+
+    At the lines of ``values`` it could go on only since it was told what Python reads there.
+    """
 
     found: tuple[Look, ...]
     ended: CaptureFault | None = None
+    values: frozenset[SourceLine] = frozenset()
 
 
 def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequence[Read] = ()) -> Looks:
@@ -94,13 +98,16 @@ def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequen
         if where is not None:
             raw.append((where, expression, value, by_python))
 
-    left = list(reads)
+    left, values = list(reads), set()
 
     def answer() -> Any:
         where = innermost_caller()
         place = next((k for k, read in enumerate(left) if read.where == where), None)
         seen = None if place is None else left.pop(place).seen
-        return seen if isinstance(seen, (bool, int, float)) else None
+        if where is None or not isinstance(seen, (bool, int, float)):
+            return None
+        values.add(where)
+        return seen
 
     ended = None
     try:
@@ -113,14 +120,14 @@ def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequen
     except CaptureFault as fault:
         ended = None if course.finished else fault
     if not course.sizes:
-        return Looks((), ended)
+        return Looks((), ended)  # it was not even called
     meaning, _ = meanings(agreed.contract, course.sizes)
     found = []
     for where, expression, value, by_python in raw:
         look = Look(where, expression, meaning, _plain(value), by_python)
         if expression.free_symbols <= meaning.keys() and _matters(look, agreed):
             found.append(look)
-    return Looks(tuple(found), ended)
+    return Looks(tuple(found), ended, frozenset(values))
 
 
 @dataclass(slots=True)

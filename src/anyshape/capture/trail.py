@@ -26,7 +26,7 @@ class Trail:
 
     traces: Traces
     seen: tuple[Looks, ...]
-    reads: tuple[Read, ...]  # of the run at the example, or near it
+    reads: tuple[Read, ...]  # that a trace can't follow: of the run at the example, or near it
 
     @property
     def ended(self) -> CaptureFault | None:
@@ -78,9 +78,10 @@ def trail_of(traces: Traces) -> Trail:
         done.append(sizes)
         seen.append(looks_at(traces.case, agreed, sizes, _reads(traces, sizes)))
         pending += _beyond(seen, candidates)
-    return Trail(
-        traces, tuple(seen), _reads(traces, agreed.contract.example) or _reads(traces, agreed.generic)
-    )
+    values = {where for looks in seen for where in looks.values}
+    ended = any(looks.ended is not None for looks in seen)
+    reads = _reads(traces, agreed.contract.example) or _reads(traces, agreed.generic)
+    return Trail(traces, tuple(seen), tuple(read for read in reads if ended or read.where in values))
 
 
 def _plain_example(traces: Traces) -> Iterator[dict[str, int]]:
