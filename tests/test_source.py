@@ -7,7 +7,16 @@ import torch
 
 from anyshape.errors import ModelFault, SourceLine
 from anyshape.read import read
-from anyshape.source import CALLERS, TORCH_FOLDER, first_line, innermost_line, line_of_exception
+from anyshape.source import (
+    CALLERS,
+    TORCH_FOLDER,
+    first_line,
+    innermost_line,
+    is_library,
+    line_at,
+    line_of_exception,
+    path_of,
+)
 
 
 def test_the_line_is_the_users_and_not_torchs(line_in) -> None:
@@ -85,3 +94,16 @@ def test_an_exception_in_one_line() -> None:
 def test_a_source_line_prints_as_an_editor_finds_it() -> None:
     assert str(SourceLine("net.py", 41, "if x > 8:")) == "net.py:41    if x > 8:"
     assert str(SourceLine("net.py", 41)) == "net.py:41"
+
+
+def test_the_path_of_a_line_and_whether_it_is_a_librarys(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "site-packages" / "lib" / "layer.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("x = 1\n")
+    where = line_at(str(path), 1)
+    assert (where.file, path_of(where)) == ("lib/layer.py", str(path))
+    assert is_library(where)
+    assert is_library(line_at(os.__file__, 1))
+    assert not is_library(line_at(__file__, 1))
+    assert path_of(SourceLine("nowhere.py", 1)) == "nowhere.py"

@@ -22,6 +22,7 @@ __all__ = [
     "InputError",
     "UsageError",
     "Verdict",
+    "explain",
     "export",
     "load",
 ]
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from anyshape.contract import Contract
     from anyshape.errors import AnyshapeError, Fault, InputError, UsageError
+    from anyshape.explain import explain
     from anyshape.export import Export, export
     from anyshape.load import load
     from anyshape.verify import Verdict
@@ -43,6 +45,7 @@ _HOMES = {
     "InputError": "errors",
     "UsageError": "errors",
     "Verdict": "verify",
+    "explain": "explain",
     "export": "export",
     "load": "load",
 }

@@ -15,10 +15,20 @@ import torch
 
 from anyshape.errors import SourceLine
 
-__all__ = ["first_line", "innermost_caller", "innermost_line", "line_at", "line_of", "line_of_exception"]
+__all__ = [
+    "first_line",
+    "innermost_caller",
+    "innermost_line",
+    "is_library",
+    "line_at",
+    "line_of",
+    "line_of_exception",
+    "path_of",
+]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+STANDARD_FOLDER = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 CALLERS = (
     OWN_FOLDER + "read.py",
     os.path.join(OWN_FOLDER, "capture", "symbolic.py"),
@@ -80,6 +90,17 @@ def line_at(filename: str, line: int) -> SourceLine:
 def line_of(filename: str, line: int) -> str:
     """The text of a line, indented as it is."""
     return linecache.getline(filename, line)
+
+
+def path_of(where: SourceLine) -> str:
+    """The path of a line's file, among the files that were read to say their lines; its short name if none fits."""
+    return next((path for path in list(linecache.cache) if _short(path) == where.file), where.file)
+
+
+def is_library(where: SourceLine) -> bool:
+    """Whether a line is of an installed library or of Python's own, not of the user's files."""
+    path = os.path.abspath(path_of(where))
+    return f"{os.sep}site-packages{os.sep}" in path or path.startswith(STANDARD_FOLDER)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ import logging
 import math
 import sys
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.onnx._internal._lazy_import import onnxscript_apis  # type: ignore[attr-defined]
 from torch.onnx._internal.exporter import (
     _building,
@@ -41,13 +42,14 @@ from torch.onnx._internal.exporter._core import torch_dtype_to_onnx_dtype
 from torch.utils import _pytree
 
 from anyshape.errors import SourceLine
-from anyshape.source import innermost_line
+from anyshape.source import TORCH_FOLDER, innermost_line
 
 __all__ = [
     "TraceGuard",
     "every_operator",
     "fake_mode",
     "guards_with_lines",
+    "looked_at",
     "open_registered",
     "patience",
     "quiet",
@@ -154,6 +156,66 @@ def guards_with_lines() -> Iterator[None]:
         yield
     finally:
         ShapeEnv._get_sloc = original  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def looked_at(note: Callable[[Any, Any, bool], None], answer: Callable[[], Any]) -> Iterator[None]:
+    """Trace so that no size is ever fixed: ``note`` is told each expression that is asked for as a plain value.
+
+    It is also told the value, and whether Python itself asks, outside of PyTorch. What only the values of a tensor
+    would tell is asked of ``answer``, which may have none. A trace of PyTorch's own fixes the size at the first of
+    these places, and does not see the others.
+    """
+    evaluate, defer = ShapeEnv.evaluate_expr, ShapeEnv.guard_or_defer_runtime_assert
+
+    def told(self: ShapeEnv, expression: Any, *args: Any, **kwargs: Any) -> Any:
+        known = _at_hints(self, expression)
+        if known is None:
+            try:
+                return evaluate(self, expression, *args, **kwargs)
+            except GuardOnDataDependentSymNode:
+                given = answer()
+                if given is None:
+                    raise
+                return sympy.sympify(given)
+        if expression.free_symbols and self._maybe_evaluate_static(expression) is None:
+            fallback = kwargs.get("fallback_value")
+            if fallback is not None:
+                return sympy.sympify(fallback)
+            note(expression, known, _asked_by_python())
+        return known
+
+    def assumed(self: ShapeEnv, expression: Any, *args: Any, **kwargs: Any) -> bool:
+        known = _at_hints(self, expression)
+        return defer(self, expression, *args, **kwargs) if known is None else bool(known)
+
+    ShapeEnv.evaluate_expr = told  # type: ignore[method-assign, assignment]
+    ShapeEnv.guard_or_defer_runtime_assert = assumed  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        ShapeEnv.evaluate_expr = evaluate  # type: ignore[method-assign]
+        ShapeEnv.guard_or_defer_runtime_assert = defer  # type: ignore[method-assign]
+
+
+def _at_hints(environment: ShapeEnv, expression: Any) -> Any:
+    """The value of an expression at the sizes of the trace; None if it depends on values."""
+    expression = sympy.sympify(expression)
+    if not expression.free_symbols <= environment.backed_var_to_val.keys():
+        return None
+    return expression.xreplace(environment.backed_var_to_val)
+
+
+def _asked_by_python() -> bool:
+    """Whether the model's own Python asks, by a method such as SymBool.__bool__, and not an operator."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.endswith(("sym_node.py", "symbolic_shapes.py")):
+        frame = frame.f_back
+    asked = False
+    while frame is not None and frame.f_code.co_filename == torch.__file__:
+        asked = frame.f_code.co_name.startswith("__")
+        frame = frame.f_back
+    return asked and frame is not None and not frame.f_code.co_filename.startswith(TORCH_FOLDER)
 
 
 class OutOfPatience(RuntimeError):

@@ -25,7 +25,7 @@ from anyshape.source import first_line, line_of_exception
 from anyshape.tree import flatten
 from anyshape.values import make_tensors
 
-__all__ = ["Flat", "NoTape", "capture_symbolic"]
+__all__ = ["Flat", "NoTape", "capture_symbolic", "meanings", "sympy_size", "traced"]
 
 
 PATIENCE = 15.0  # seconds of processor time: traces at concrete sizes take less
@@ -55,10 +55,10 @@ def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Progra
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
     # Weights without values leave no other way: other rungs run the model.
     with torch_bridge.patience(None if case.on_meta else PATIENCE):
-        exported = _trace(case, agreed)
+        exported = traced(Flat(case), agreed, sizes_kept())
         sizes = _traced_sizes(exported)
         _check_nothing_is_fixed(agreed.contract, sizes, torch_bridge.trace_guards(exported))
-        meaning, equations = _meanings(agreed.contract, sizes)
+        meaning, equations = meanings(agreed.contract, sizes)
         try:
             tape = exported_tape(exported, meaning, own)
         except CaptureFault as fault:
@@ -85,8 +85,11 @@ def _guards(
     return tuple(unique.values())
 
 
-def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
-    contract = agreed.contract
+def traced(
+    flat: Flat, agreed: Agreed, within: contextlib.AbstractContextManager[Any]
+) -> torch.export.ExportedProgram:
+    """torch.export's own trace at the generic sizes, ``within`` a context; `CaptureFault` if it fails."""
+    case, contract = flat.case, agreed.contract
     sizes = dict(agreed.generic)
     tensors = make_tensors(case, agreed.rules, contract.shapes(sizes), sizes)
     dynamic = torch.export.Dim.AUTO
@@ -103,10 +106,10 @@ def _trace(case: Case, agreed: Agreed) -> torch.export.ExportedProgram:
             torch_bridge.size_oblivious(),
             torch_bridge.guards_with_lines(),
             recurrent_as_operators(),
-            sizes_kept(),
+            within,
             torch.no_grad(),
         ):
-            return torch.export.export(Flat(case), tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+            return torch.export.export(flat, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
     except Exception as error:
         raise CaptureFault(
             f"torch.export can't trace the model with {_dims_text(contract)} dynamic: {first_line(error)}",
@@ -123,10 +126,10 @@ def _traced_sizes(exported: torch.export.ExportedProgram) -> list[tuple[Any, ...
     """The size of each axis of each input in the trace: an int, or a sympy expression."""
     wanted = set(exported.graph_signature.user_inputs)
     nodes = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in wanted]
-    return [tuple(_sympy(size) for size in node.meta["val"].shape) for node in nodes]
+    return [tuple(sympy_size(size) for size in node.meta["val"].shape) for node in nodes]
 
 
-def _sympy(size: Any) -> Any:
+def sympy_size(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
@@ -156,7 +159,7 @@ def _fixes(condition: Any, size: int) -> bool:
     )
 
 
-def _meanings(
+def meanings(
     contract: Contract, sizes: Sequence[tuple[Any, ...]]
 ) -> tuple[dict[Any, Expr], list[tuple[Any, Expr]]]:
     """What each symbol of the trace means in dims, and the equations that say more than that."""
@@ -226,6 +229,6 @@ def _output_shapes(
 
 def _known(size: Any, meaning: Mapping[Any, Expr]) -> Expr | None:
     try:
-        return to_expr(_sympy(size), meaning)
+        return to_expr(sympy_size(size), meaning)
     except Untranslatable:
         return None

@@ -1,4 +1,4 @@
-"""The command line: ``anyshape export``, ``fix``, ``show``, ``verify`` and ``run``.
+"""The command line: ``anyshape export``, ``fix``, ``explain``, ``show``, ``verify`` and ``run``.
 
 Exit code 0: right. 1: a fault was found. 2: the call was wrong. 130: interrupted. PyTorch is imported inside the
 commands, so that ``anyshape --help`` is quick.
@@ -12,6 +12,7 @@ import sys
 
 import typer
 
+from anyshape.cli.explain import explain
 from anyshape.cli.export import export
 from anyshape.cli.fix import fix
 from anyshape.cli.run import run
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(export)
 app.command()(fix)
+app.command()(explain)
 app.command()(show)
 app.command()(verify)
 app.command()(run)
