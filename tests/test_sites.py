@@ -224,7 +224,7 @@ def test_globals_closures_and_defaults(module: Import) -> None:
         SEQ, SIZES = 6, {"wide": 3}
 
         def helper(x, n=4, *, sizes=(2, 3)):
-            return x.reshape(n, -1, *sizes[1:])
+            return x.reshape(n, -1, *sizes[-1:])
 
         def make(length):
             def inner(x):

@@ -29,9 +29,9 @@ def in_function(body: str, signature: str = "self, x") -> list[str]:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("x.view(6, -1, 1, 0, 2.0, True, 'a')", ["literal 6"]),
+        ("x.view(6, -1, 1, 0, 2.0, True, 'a')", ["literal 6", "literal 1"]),
         ("x.view((4, 6), [8])", ["literal 4", "literal 6", "literal 8"]),
-        ("x.transpose(-2, -3)", []),
+        ("x.transpose(-2, -3)", ["literal 2", "literal 3"]),
         ("x[:, :6, ..., 2]", ["literal 6", "literal 2"]),
         ("for i in range(6): x = x.sum(dim=3)", ["literal 6", "literal 3"]),
         ("x[:, 3:5] = 7", ["literal 3", "literal 5", "literal 7"]),
@@ -121,7 +121,7 @@ def test_defaults_are_one_site_where_the_default_stands() -> None:
     found = in_function(
         "return x.view(n, n, *sizes, *rest, flag, one, name, none), [n for _ in x]", signature
     )
-    assert found == ["default 4", "default (32, 48)", "default [2]"]
+    assert found == ["default 4", "default (32, 48)", "default [2]", "default 1"]
     assert in_function("return lambda: n", "n=4") == ["default 4"]
     assert in_function("return lambda n=4: n", "n") == ["default 4"]
     assert in_function("class Inner: size = n\nreturn Inner", "n=4") == ["default 4"]

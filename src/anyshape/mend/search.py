@@ -11,7 +11,7 @@ from anyshape.mend.changes import Axis, Change, axis_name, derived, plain
 from anyshape.mend.rows import are_apart, stay_apart
 from anyshape.mend.runs import Changes, Runs, Shapes, equal, moved
 
-__all__ = ["Ambiguous", "Solution", "search"]
+__all__ = ["ENOUGH", "Ambiguous", "Solution", "search", "tried"]
 
 MOST_STATES = 24
 ENOUGH = 2  # sizes at which changes have to work
@@ -66,8 +66,7 @@ def _search(
     shapes = runs.case.shapes
     sizes = {(number, axis): size for number, shape in enumerate(shapes) for axis, size in enumerate(shape)}
     size = sizes[axes[0]]
-    steps = (1, 2, 4, 8, size, 2 * size)
-    trials = {size + step: moved(shapes, axes, size + step) for step in steps}
+    trials = tried(shapes, axes)
     taken = {(change.site, change.place) for change in done}
     seen = runs.numbers
     free = {axis: length for axis, length in sizes.items() if axis in runs.free or axis == axes[0]}
@@ -80,6 +79,12 @@ def _search(
     kept = _settled(runs, axes, trials, done, found, same)
     good = [other for other, there in trials.items() if not isinstance(runs.at(kept[0], there), str)]
     return [Solution(axes, changes[len(done) :], tuple(good)) for changes in kept]
+
+
+def tried(shapes: Shapes, axes: tuple[Axis, ...]) -> dict[int, Shapes]:
+    """Other sizes of some axes: a few more, and multiples for models that want those."""
+    size = shapes[axes[0][0]][axes[0][1]]
+    return {size + step: moved(shapes, axes, size + step) for step in (1, 2, 4, 8, size, 2 * size)}
 
 
 def _smallest(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anyshape.mend.changes import Axis
 from anyshape.mend.runs import Changes, Runs, Shapes, equal, moved
-from anyshape.mend.search import Ambiguous, Solution, search
+from anyshape.mend.search import ENOUGH, Ambiguous, Solution, search, tried
 
 __all__ = ["Solved", "solve"]
 
@@ -77,11 +77,13 @@ def _covered(runs: Runs, fixed: Sequence[Axis], solved: Solved) -> list[Axis]:
 
 
 def _varies(runs: Runs, axis: Axis, changes: Changes) -> bool:
-    shapes = runs.case.shapes
-    size = shapes[axis[0]][axis[1]]
-    return bool(changes) and all(
-        not isinstance(runs.at(changes, moved(shapes, (axis,), size + step)), str) for step in (1, size)
+    """Whether more sizes of an axis run with the changes than without, and two at least."""
+    trials = tried(runs.case.shapes, (axis,))
+    with_changes, without = (
+        sum(not isinstance(runs.at(which, shapes), str) for shapes in trials.values())
+        for which in (changes, ())
     )
+    return with_changes >= max(ENOUGH, without + 1)
 
 
 def _works(runs: Runs, solved: Solved) -> bool:

@@ -156,6 +156,11 @@ class _Marker(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return self._marked(node, "literal") if _is_size(node) else node
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """``-1`` stands for "the last" or "the rest", not for a size."""
+        number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+        return node if number == 1 else self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if not isinstance(node.ctx, ast.Load) or node.id.startswith("__") or not self.in_function:
             return node
