@@ -57,7 +57,7 @@ def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
         declared = declare(case, dynamic_shapes=dynamic_shapes(pair, case))
         evidence = probe(case)
         fixed = fixed_axes(case, declared, evidence, undeclared=False)
-        with mended(case, evidence, fixed, axis_names(case, declared)) as (made, sites):
+        with mended(case, evidence, fixed, fixed, axis_names(case, declared)) as (made, sites):
             yield case, made, sites
 
 

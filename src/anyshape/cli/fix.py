@@ -94,7 +94,7 @@ def _tell(out: Screen, made: Export, write: bool, target: str, options: list[str
     if left:
         raise ContractFault(
             f"{left[0].said}, and no tensor in {left[0].change.site.function} has that size: it has to be handed in",
-            where=left[0].change.site.at(),
+            where=left[0].where,
             hint="Give the function a tensor, or the size; until then export with repair=True.",
         )
     sizes = f"mended like this it is right at {told['sizes']} sizes"
@@ -133,7 +133,7 @@ def _count(files: int) -> str:
 
 def _json(repair: Repair) -> dict[str, Any]:
     return {
-        "where": where_json(repair.change.site.at()),
+        "where": where_json(repair.where),
         "value": repair.change.value,
         "meaning": repair.said,
         "text": repair.text,

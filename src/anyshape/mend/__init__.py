@@ -17,7 +17,7 @@ import torch
 from anyshape.climb import Made
 from anyshape.declare import FREE, Declaration
 from anyshape.dims import Expr
-from anyshape.errors import ContractFault
+from anyshape.errors import ContractFault, SourceLine
 from anyshape.mend.changes import Axis, Change, overrides
 from anyshape.mend.runs import Runs, axis_sizes
 from anyshape.mend.search import Ambiguous
@@ -42,10 +42,14 @@ class Repair:
     axes: tuple[Axis, ...]
     said: str  # "3 is batch at the example"
     text: str | None  # "x.shape[0]"; None if no tensor there has the size
+    caller: SourceLine | None = None  # the user's own line, if the number is in a library
+
+    @property
+    def where(self) -> SourceLine:
+        return replace(self.change.site.at(), caller=self.caller)
 
     def __str__(self) -> str:
-        where = self.change.site.at()
-        return f"{where.file}:{where.line}    {self.change.value} became {self.text or self.said}"
+        return f"{self.where.file}:{self.where.line}    {self.change.value} became {self.text or self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +89,23 @@ def mended(
     case: Case,
     evidence: Evidence,
     fixed: Sequence[Axis],
+    declared: Sequence[Axis],
     names: Mapping[Axis, str],
     progress: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[Mended, Sites]]:
-    """The repairs that let the fixed axes vary; while inside, the model is instrumented."""
+    """The repairs that let the fixed axes vary, of which some are declared to; inside, the model is instrumented."""
     example = [item.example for item in case.inputs]
     with instrumented(lambda: case.run(example)) as sites:
         case.run(example)
-        runs = Runs(case, evidence, fixed, sites, BUDGET)
+        runs = Runs(case, evidence, fixed, declared, sites, BUDGET)
         solved = solve(runs, fixed, lambda axis: progress(f"why {names[axis]} does not vary"))
         texts = written(runs, solved.changes, solved.solutions)
         repairs = [
-            Repair(change, solution.axes, told(change, names), texts.get(change))
-            for solution in solved.solutions
-            for change in solution.changes
+            Repair(change, s.axes, told(change, names), texts.get(change), sites.caller_of(change.site))
+            for s in solved.solutions
+            for change in s.changes
         ]
+        repairs.sort(key=lambda r: (r.change.site.file, r.change.site.line, r.change.site.column))
         yield Mended(tuple(repairs), solved.ambiguous), sites
 
 
@@ -146,12 +152,12 @@ def mending(
         yield evidence, ()
         return
     names = axis_names(case, declared)
+    wanted = fixed_axes(case, declared, evidence, undeclared=False)
     with contextlib.ExitStack() as stack:
         with progress.station("mend"):
             found, sites = stack.enter_context(
-                mended(case, evidence, fixed, names, lambda text: progress.doing("mend", text))
+                mended(case, evidence, fixed, wanted, names, lambda text: progress.doing("mend", text))
             )
-        wanted = fixed_axes(case, declared, evidence, undeclared=False)
         doubts = [doubt for doubt in found.ambiguous if set(doubt.axes) & set(wanted)]
         if doubts:
             raise _doubtful(doubts[0], names)
@@ -164,6 +170,7 @@ def mending(
             stack.enter_context(kept(case, sites, found.repairs))
             with progress.station("probe"):
                 evidence = probe(case, progress=lambda text: progress.doing("probe", text))
+            progress.done("probe", evidence.summary)
         yield evidence, found.repairs
 
 
@@ -181,17 +188,17 @@ def axis_names(case: Case, declared: Declaration) -> dict[Axis, str]:
 def _blamed(found: Mended, names: Mapping[Axis, str]) -> ContractFault:
     first = found.repairs[0].change.site
     here = [r for r in found.repairs if (r.change.site.file, r.change.site.line) == (first.file, first.line)]
-    lines = dict.fromkeys(r.change.site.at() for r in found.repairs)
-    others = [f"{where.file}:{where.line}" for where in lines if where != first.at()]
+    lines = dict.fromkeys(r.where for r in found.repairs)
+    others = [f"{where.file}:{where.line}" for where in lines if where != found.repairs[0].where]
     said = " and ".join(dict.fromkeys(r.said.removesuffix(AT_EXAMPLE) for r in here)) + AT_EXAMPLE
     texts = list(dict.fromkeys(r.text for r in here if r.text))
     axes = list(dict.fromkeys(names[r.axes[0]] for r in here))
     advice = f"write {' and '.join(texts)}" if texts else "take it from the input's shape"
     more = f" Likewise at {', '.join(others)}." if others else ""
-    marks = {mark for r in here for mark in r.change.site.at().marks}
+    marks = {mark for r in here for mark in r.where.marks}
     return ContractFault(
         f"{' and '.join(axes)} can't vary: the size is written into the model, so PyTorch itself runs at no other",
-        where=replace(first.at(), marks=tuple(sorted(marks))),
+        where=replace(found.repairs[0].where, marks=tuple(sorted(marks))),
         hint=f"{said}: {advice} instead, or export with repair=True.{more}",
     )
 
@@ -216,9 +223,10 @@ def repaired(made: Made, repairs: Sequence[Repair]) -> Made:
     if not repairs:
         return made
     count = sum(row.outcome != "refused" for row in made.verdict.rows)
-    sampled = f"repaired, agrees with the mended source at {count} sizes; PyTorch's own source runs at the example only"
+    said = f"repaired, agrees with the mended source at {count} sizes: PyTorch's own runs at the example only"
+    notes = (*made.contract.notes, *(f"repaired: {repair}" for repair in repairs), said)
     return replace(
         made,
-        verdict=replace(made.verdict, sampled=(*made.verdict.sampled[:-1], sampled)),
-        contract=replace(made.contract, notes=(*made.contract.notes, *(f"repaired: {r}" for r in repairs))),
+        verdict=replace(made.verdict, sampled=(*made.verdict.sampled[:-1], said)),
+        contract=replace(made.contract, notes=notes),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,9 +25,15 @@ class Runs:
     """Runs of a model with changes, each once."""
 
     def __init__(
-        self, case: Case, evidence: Evidence, fixed: Sequence[Axis], sites: Sites, budget: float
+        self,
+        case: Case,
+        evidence: Evidence,
+        fixed: Sequence[Axis],
+        declared: Collection[Axis],
+        sites: Sites,
+        budget: float,
     ) -> None:
-        self.case, self.evidence, self.sites = case, evidence, sites
+        self.case, self.evidence, self.declared, self.sites = case, evidence, declared, sites
         # Axes that vary, or should.
         self.free = {
             (number, axis)

@@ -49,6 +49,8 @@ def search(runs: Runs, fixed: Sequence[Axis], axis: Axis, done: Changes) -> list
     Several that come to the same as long as no other axis moves are all given, the simplest first.
     """
     for derived_too, depth in STAGES:
+        if derived_too and axis not in runs.declared:
+            continue  # that it should vary is but a guess already
         for axes in moves(fixed, axis, runs.case.shapes):
             found = _search(runs, axes, done, derived_too, depth)
             if found:

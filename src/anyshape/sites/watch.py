@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from anyshape.errors import SourceLine
 from anyshape.sites.functions import Swap, executed
 from anyshape.sites.marks import HOOK, Site
+from anyshape.source import innermost_caller
 
 __all__ = ["Local", "Sites", "instrumented"]
 
@@ -40,6 +42,7 @@ class Sites:
         self._overrides: dict[int, Any] = {}
         self._looked_at: frozenset[int] = frozenset()
         self._locals: dict[int, list[list[Local]]] = {}
+        self._callers: dict[int, SourceLine | None] = {}
 
     @property
     def seen(self) -> dict[Site, list[Any]]:
@@ -83,6 +86,10 @@ class Sites:
         """For each execution of a site that was looked at: parameters first, as in the signature, then the others."""
         return self._locals.get(self._numbers[site], [])
 
+    def caller_of(self, site: Site) -> SourceLine | None:
+        """The user's own line that led to a site in a library, if it was looked at."""
+        return self._callers.get(self._numbers[site])
+
     def _reach(self, number: int, value: Any, default: Any = None) -> Any:
         """The hook: what the marked expression is worth."""
         kind, key = type(value), value
@@ -99,6 +106,8 @@ class Sites:
             seen[key] = list(value) if kind is list else value  # a list may change later
         if number in self._looked_at:
             self._locals.setdefault(number, []).append(_tensors(sys._getframe(1)))
+            line = innermost_caller()
+            self._callers[number] = line.caller if line is not None else None
         if number not in self._overrides:
             return value
         override = self._overrides[number]
