@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from anyshape.tape.contexts import context_of
 from anyshape.tape.explain import numbered
 from anyshape.tape.steps import Step, Tape, Value, Way, chosen, leaves
 
@@ -223,11 +224,19 @@ def _joined(
             return None
         ways, labels = sorted_ways
     where = next((step.where for cut in cuts for step in cut.between if step.where is not None), None)
+    contexts = [context_of(cut.tape.steps[: cut.start]) for cut in cuts]
     made, together = [], _together(cuts)
     for number in range(len(cuts)):
         old = [result[number] for result in results]
         new = [Value(value.shape, value.dtype, value.strides) for value in old]
-        step = Step(chosen, (given[number],), {}, tuple(new), where, Way(ways[number], labels[number]))
+        step = Step(
+            chosen,
+            (given[number],),
+            {},
+            tuple(new),
+            where,
+            Way(ways[number], labels[number], contexts[number]),
+        )
         made.append(_put_in(cuts, number, step, results, together))
     return made
 

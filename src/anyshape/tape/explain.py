@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
 from anyshape.tape.constants import explained_constant
+from anyshape.tape.contexts import Place, made_by, number_places, shared_contexts
 from anyshape.tape.explainer import Decision, Explainer, Unexplained
 from anyshape.tape.formulas import shared_formulas
 from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, leaves, rolled
@@ -116,14 +118,24 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
             new[value] = step.outputs[0]
             made.steps.append(step)
     formulas = shared_formulas(steps)
-    for column in steps:
+    explainer.contexts = explainer.contexts or shared_contexts(steps)
+    names = number_places(first)
+    for number, column in enumerate(steps):
         explainer.formulas = formulas.get(column[0], {})
+        if column[0].target is chosen:
+            explainer.near = {
+                key: new[value].shape[axis]
+                for key, (value, axis) in column[0].body.context.items()
+                if value in new
+            }
+        explainer.place = names[number]
         try:
             step = _explained(column, [new[value] for value in column[0].inputs], explainer)
         except Unexplained as fault:
             fault.step = column[0]  # of the outermost tape: the last to say so
             raise
         new.update(zip(column[0].outputs, step.outputs, strict=True))
+        explainer.near.update((key, value.shape[axis]) for key, (value, axis) in made_by(step).items())
         made.steps.append(step)
     made.outputs = [new[value] for value in first.outputs]
     return made
@@ -137,7 +149,7 @@ def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Expla
 def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
     """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
     first, rest, place = column[0], iter(inputs), itertools.count()
-    formulas = explainer.formulas
+    formulas, name = explainer.formulas, explainer.place
     atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
     # Kernels, strides and patch sizes among the arguments are what sizes are divided by.
     atoms += [Expr.of(k) for k in sorted(_hints(column))]
@@ -150,7 +162,11 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
             return {key: merged([tree[key] for tree in trees]) for key in one}
         if isinstance(one, Value):
             return next(rest)
-        formula = formulas.get(next(place))
+        here = next(place)
+        size = _near(explainer, (*name, here), inputs)
+        if size is not None and all(type(tree) is int for tree in trees):
+            return size
+        formula = formulas.get(here)
         if formula is not None:
             made = formula.substitute(
                 {f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)}
@@ -164,6 +180,18 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=args, kwargs=kwargs, outputs=outputs)
+
+
+def _near(explainer: Explainer, place: Place, inputs: Sequence[Value]) -> Any:
+    """A number that is the size of a tensor near by wherever its line runs, or the product of two."""
+    keys = explainer.contexts.get(place)
+    if keys is None:
+        return None
+    sizes = [inputs[key[1]].shape[key[2]] if key[0] == "own" else explainer.near.get(key) for key in keys]
+    if any(size is None for size in sizes):
+        return None
+    product = math.prod((Expr.of(size) for size in sizes), start=Expr.of(1))
+    return product if product.constant is None else product.constant
 
 
 def _hints(column: Sequence[Step]) -> set[int]:

@@ -47,6 +47,9 @@ class Explainer:
     prefix: str = "_data"
     known: Mapping[tuple[int, ...], Expr | None] = field(default_factory=dict)  # columns that are not fitted
     boundaries: tuple[Relation, ...] = ()  # where the model is known to go other ways
+    contexts: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)  # numbers that are sizes near by
+    place: tuple[Any, ...] = ()  # of the step at hand, among those of its line
+    near: dict[Any, Any] = field(default_factory=dict)  # those sizes, as far as they are explained
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
         """The number, or the expression of it; None if it is none of the sizes."""

@@ -144,6 +144,7 @@ class Way:
 
     tape: Tape
     label: int
+    context: Mapping[Any, tuple[Value, int]]  # axes of tensors near by
 
 
 @dataclass(frozen=True, slots=True)
