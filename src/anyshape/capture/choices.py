@@ -129,13 +129,33 @@ def _rows(traces: Traces, limits: Mapping[str, Sequence[int]], times: int) -> It
             plan = {n: end if n == name else -1 - end for n in levels}
             plans += [plan] if plan not in plans else []
     count = itertools.count()
+    for sizes in (*_between_limits(plans, levels, times), *_far(traces, limits, levels)):
+        row = {**{name: 2 + next(count) % 2 for name in others}, **sizes}
+        row = {name: row[name] for name in traces.agreed.generic}
+        if _runs(traces, row):
+            yield row
+
+
+Levels = Mapping[str, Sequence[Sequence[int]]]
+
+
+def _between_limits(
+    plans: Sequence[Mapping[str, int]], levels: Levels, times: int
+) -> Iterator[dict[str, int]]:
     for plan in plans:
         for turn in range(times):
-            row = {name: levels[name][at][turn % len(levels[name][at])] for name, at in plan.items()}
-            row |= {name: 2 + next(count) % 2 for name in others}
-            row = {name: row[name] for name in traces.agreed.generic}
-            if _runs(traces, row):
-                yield row
+            yield {name: levels[name][at][turn % len(levels[name][at])] for name, at in plan.items()}
+
+
+def _far(traces: Traces, limits: Mapping[str, Sequence[int]], levels: Levels) -> Iterator[dict[str, int]]:
+    """Each dim alone far beyond its last limit, with the others beyond theirs and before: what is still alike there
+    is one number."""
+    for place, (name, found) in enumerate(limits.items()):
+        range_ = traces.agreed.contract.dim(name).range
+        far = 2 * found[-1] + 9 + 2 * place
+        if range_.contains(far):
+            for end in (-1, 0):
+                yield {other: far if other == name else levels[other][end][0] for other in levels}
 
 
 def _levels(traces: Traces, name: str, limits: Sequence[int], times: int) -> list[list[int]]:

@@ -51,7 +51,7 @@ def number_places(tape: Tape) -> list[Place]:
 
 
 def shared_contexts(columns: Sequence[Sequence[Step]]) -> dict[Place, tuple[Key, ...]]:
-    """For the numbers in ways that differ from run to run: the axis, or the two, whose size or product they always are."""
+    """For the numbers in ways that differ from run to run: the axis, or the two, whose size or product each is."""
     seen: dict[Place, list[tuple[int, Mapping[Key, int]]]] = defaultdict(list)
     for column in columns:
         if column[0].target is chosen:

@@ -187,8 +187,10 @@ def _near(explainer: Explainer, place: Place, inputs: Sequence[Value]) -> Any:
     keys = explainer.contexts.get(place)
     if keys is None:
         return None
-    sizes = [inputs[key[1]].shape[key[2]] if key[0] == "own" else explainer.near.get(key) for key in keys]
-    if any(size is None for size in sizes):
+    sizes: list[Any] = [
+        inputs[key[1]].shape[key[2]] if key[0] == "own" else explainer.near.get(key) for key in keys
+    ]
+    if None in sizes:
         return None
     product = math.prod((Expr.of(size) for size in sizes), start=Expr.of(1))
     return product if product.constant is None else product.constant
