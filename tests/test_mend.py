@@ -87,7 +87,7 @@ def test_two_lines_and_two_dims(module: Import) -> None:
     assert (
         message(net.Net(), torch.randn(4, 6, 8), shapes={"x": "batch, seq, 8"})
         == textwrap.dedent("""\
-        batch can't vary: the size is written into the model, so PyTorch itself runs at no other
+        batch and seq can't vary: the sizes are written into the model, so PyTorch itself runs at no other
           at net.py:10    start = torch.zeros(1, 4, 8)
                                                  ^
         4 is batch at the example: write x.shape[0] instead, or export with repair=True. Likewise at net.py:11.""")

@@ -192,12 +192,13 @@ def _blamed(found: Mended, names: Mapping[Axis, str]) -> ContractFault:
     others = [f"{where.file}:{where.line}" for where in lines if where != found.repairs[0].where]
     said = " and ".join(dict.fromkeys(r.said.removesuffix(AT_EXAMPLE) for r in here)) + AT_EXAMPLE
     texts = list(dict.fromkeys(r.text for r in here if r.text))
-    axes = list(dict.fromkeys(names[r.axes[0]] for r in here))
+    axes = list(dict.fromkeys(names[r.axes[0]] for r in found.repairs))
+    what = "the size is" if len(axes) == 1 else "the sizes are"
     advice = f"write {' and '.join(texts)}" if texts else "take it from the input's shape"
     more = f" Likewise at {', '.join(others)}." if others else ""
     marks = {mark for r in here for mark in r.where.marks}
     return ContractFault(
-        f"{' and '.join(axes)} can't vary: the size is written into the model, so PyTorch itself runs at no other",
+        f"{' and '.join(axes)} can't vary: {what} written into the model, so PyTorch itself runs at no other",
         where=replace(found.repairs[0].where, marks=tuple(sorted(marks))),
         hint=f"{said}: {advice} instead, or export with repair=True.{more}",
     )
