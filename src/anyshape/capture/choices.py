@@ -119,7 +119,8 @@ def _runs(traces: Traces, sizes: Sizes) -> bool:
 
 
 def _rows(traces: Traces, limits: Mapping[str, Sequence[int]], times: int) -> Iterator[dict[str, int]]:
-    """Sizes between all limits: every dim small, larger, largest; and one dim at one end, the others at the other."""
+    """Sizes between all limits: every dim small, larger, largest; one dim at one end, the others at the other; and one
+    dim beyond a limit, the others before theirs."""
     levels = {name: _levels(traces, name, found, times) for name, found in limits.items()}
     others = [name for name in traces.agreed.generic if name not in limits]
     most = max(len(level) for level in levels.values())
@@ -129,7 +130,13 @@ def _rows(traces: Traces, limits: Mapping[str, Sequence[int]], times: int) -> It
             plan = {n: end if n == name else -1 - end for n in levels}
             plans += [plan] if plan not in plans else []
     count = itertools.count()
-    for sizes in (*_between_limits(plans, levels, times), *_far(traces, limits, levels)):
+    steps = [
+        {n: min(k if n == name else k - 1, len(level) - 1) for n, level in levels.items()}
+        for name in levels
+        for k in range(1, len(levels[name]))
+    ]
+    wanted = (_between_limits(plans, levels, times), _between_limits(steps, levels, 1))
+    for sizes in itertools.chain(*wanted, _far(traces, limits, levels)):
         row = {**{name: 2 + next(count) % 2 for name in others}, **sizes}
         row = {name: row[name] for name in traces.agreed.generic}
         if _runs(traces, row):
