@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import anyshape
-from anyshape.declare import declare
+from anyshape.declare import FREE, declare
 from anyshape.errors import ContractFault
 from anyshape.mend import Mended, axis_names, fixed_axes, kept, mended
 from anyshape.probe import probe
@@ -56,8 +56,9 @@ def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
         case = read(model, args, kwargs)
         declared = declare(case, dynamic_shapes=dynamic_shapes(pair, case))
         evidence = probe(case)
-        fixed = fixed_axes(case, declared, evidence, undeclared=False)
-        with mended(case, evidence, fixed, fixed, axis_names(case, declared)) as (made, sites):
+        fixed = fixed_axes(case, declared, evidence, repair=True)
+        wanted = [axis for axis in fixed if declared.sizes[axis[0]][axis[1]] is FREE]
+        with mended(case, evidence, wanted, wanted, axis_names(case, declared)) as (made, sites):
             yield case, made, sites
 
 

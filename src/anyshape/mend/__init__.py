@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from anyshape.climb import Made
-from anyshape.declare import FREE, Declaration
+from anyshape.declare import FOUND, FREE, Declaration
 from anyshape.dims import Expr
 from anyshape.errors import ContractFault, SourceLine
 from anyshape.mend.changes import Axis, Change, overrides
-from anyshape.mend.runs import Runs, axis_sizes
+from anyshape.mend.runs import Runs, axis_sizes, moved
 from anyshape.mend.search import Ambiguous
 from anyshape.mend.solve import solve
 from anyshape.mend.wording import AT_EXAMPLE, told, written
@@ -28,6 +28,7 @@ from anyshape.progress import Progress
 from anyshape.read import Case
 from anyshape.sites import Sites, instrumented
 from anyshape.tree import flatten
+from anyshape.values import make_tensors
 
 __all__ = ["Mended", "Repair", "axis_names", "fixed_axes", "kept", "mended", "mending", "repaired"]
 
@@ -60,28 +61,52 @@ class Mended:
     ambiguous: tuple[Ambiguous, ...] = ()
 
 
-def fixed_axes(case: Case, declared: Declaration, evidence: Evidence, *, undeclared: bool) -> list[Axis]:
-    """The axes that should vary and do not: those that are declared dynamic, or all that nothing is declared of."""
+def fixed_axes(case: Case, declared: Declaration, evidence: Evidence, *, repair: bool) -> list[Axis]:
+    """The axes that should vary and do not: those that are declared dynamic.
+
+    With ``repair``, also those that nothing is declared of, and those that vary in a way that nobody would want.
+    """
     found = []
     for number, shape in enumerate(case.shapes):
         for axis in range(len(shape)):
-            said = declared.sizes[number][axis]
-            wanted = said is FREE or (isinstance(said, Expr) and bool(said.names))
-            if _is_fixed(evidence, evidence.shapes[number][axis], shape[axis]) and (wanted or undeclared):
-                found.append((number, axis))
+            here = (number, axis)
+            named = _is_declared(declared, here)
+            open_ = repair and (named or declared.sizes[number][axis] is FOUND)
+            fixed = evidence.shapes[number][axis].constant is not None
+            if (fixed and (named or open_)) or (open_ and _is_cut_short(case, evidence, here)):
+                found.append(here)
     return found
 
 
-def _is_fixed(evidence: Evidence, found: Expr, size: int) -> bool:
-    """Whether PyTorch takes only the example's size, nothing above it, or multiples of it.
+def _is_declared(declared: Declaration, axis: Axis) -> bool:
+    said = declared.sizes[axis[0]][axis[1]]
+    return said is FREE or (isinstance(said, Expr) and bool(said.names))
+
+
+def _is_cut_short(case: Case, evidence: Evidence, axis: Axis) -> bool:
+    """Whether PyTorch takes nothing above the example's size; or its multiples, but as more rows of the same size.
 
     A `view(-1, 9)` takes 18 for two rows of 9.
     """
+    found, size = evidence.shapes[axis[0]][axis[1]], case.shapes[axis[0]][axis[1]]
     if found.name is not None:
         return evidence.dim(found.name).range.maximum == size
     affine = found.affine()
-    rate = max(affine[0].values(), default=0) if affine is not None else 1
-    return found.constant is not None or (rate == size > 1)
+    if affine is None or list(affine[0].values()) != [size] or size < 2:
+        return False
+    sizes = {dim.name: dim.example for dim in evidence.dims}
+    shapes = moved(case.shapes, (axis,), 2 * size)
+    try:
+        outputs = case.run(make_tensors(case, evidence.rules, shapes, sizes)).tensors
+    except Exception:
+        return False  # it moves with other axes
+    before = [tuple(tensor.shape) for tensor in case.outputs.tensors]
+    after = [tuple(tensor.shape) for tensor in outputs]
+    return all(
+        len(one) == len(two)
+        and all(b in (a, 2 * a) and (a != size or b == size) for a, b in zip(one, two, strict=True))
+        for one, two in zip(before, after, strict=True)
+    )
 
 
 @contextlib.contextmanager
@@ -147,12 +172,12 @@ def mending(
 
     Gives what probe finds of the mended model, and the repairs.
     """
-    fixed = fixed_axes(case, declared, evidence, undeclared=repair)
+    fixed = fixed_axes(case, declared, evidence, repair=repair)
     if not fixed or case.on_meta:
         yield evidence, ()
         return
     names = axis_names(case, declared)
-    wanted = fixed_axes(case, declared, evidence, undeclared=False)
+    wanted = [axis for axis in fixed if _is_declared(declared, axis)]
     with contextlib.ExitStack() as stack:
         with progress.station("mend"):
             found, sites = stack.enter_context(
@@ -171,6 +196,8 @@ def mending(
             with progress.station("probe"):
                 evidence = probe(case, progress=lambda text: progress.doing("probe", text))
             progress.done("probe", evidence.summary)
+        else:
+            stack.close()  # the model runs as it is
         yield evidence, found.repairs
 
 

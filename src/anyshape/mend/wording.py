@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from anyshape.dims import Expr
 from anyshape.mend.changes import Axis, Change, axis_name
-from anyshape.mend.runs import Runs, axis_sizes
+from anyshape.mend.runs import Runs, Shapes, axis_sizes, moved
 from anyshape.mend.search import Solution
 from anyshape.sites import Local
 
@@ -47,23 +47,15 @@ def written(runs: Runs, changes: Sequence[Change], solutions: Sequence[Solution]
     return texts
 
 
-def _shapes(runs: Runs, solutions: Sequence[Solution]) -> Iterator[tuple[tuple[int, ...], ...]]:
+def _shapes(runs: Runs, solutions: Sequence[Solution]) -> Iterator[Shapes]:
     """The example, each solution's axes moved alone, and all of them together."""
     yield runs.case.shapes
-    together = {
-        axis: solution.sizes[0] + k for k, s in enumerate(solutions) for axis in s.axes for solution in (s,)
-    }
-    for solution in solutions:
+    together = runs.case.shapes
+    for number, solution in enumerate(solutions):
         for size in solution.sizes:
-            yield _with(runs.case.shapes, dict.fromkeys(solution.axes, size))
-    yield _with(runs.case.shapes, together)
-
-
-def _with(shapes: Sequence[Sequence[int]], sizes: Mapping[Axis, int]) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(sizes.get((number, axis), old) for axis, old in enumerate(shape))
-        for number, shape in enumerate(shapes)
-    )
+            yield moved(runs.case.shapes, solution.axes, size)
+        together = moved(together, solution.axes, solution.sizes[number % len(solution.sizes)])
+    yield together
 
 
 def _written(
