@@ -100,7 +100,7 @@ def path_of(where: SourceLine) -> str:
 def is_library(where: SourceLine) -> bool:
     """Whether a line is of an installed library or of Python's own, not of the user's files."""
     path = os.path.abspath(path_of(where))
-    return f"{os.sep}site-packages{os.sep}" in path or path.startswith(STANDARD_FOLDER)
+    return _is_library(path) or path.startswith(STANDARD_FOLDER)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -108,13 +108,13 @@ def _one_of(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[
         try:
             return explained(tapes, explainer, shapes)
         except Unexplained as fault:
-            apart = _chosen_by_numbers(tapes, fault.step, explainer) if explainer.boundaries else None
+            apart = _chosen_by_numbers(tapes, fault.step) if explainer.boundaries else None
             if apart is None:
                 raise
             tapes = apart
 
 
-def _chosen_by_numbers(tapes: Sequence[Tape], step: Step, explainer: Explainer) -> list[Tape] | None:
+def _chosen_by_numbers(tapes: Sequence[Tape], step: Step) -> list[Tape] | None:
     """The step, and all others of its line that move, as choices."""
     made = list(tapes)
     changed = False

@@ -15,7 +15,7 @@ from anyshape.sites import Sites
 from anyshape.source import first_line, line_of_exception
 from anyshape.values import make_tensors
 
-__all__ = ["Changes", "Runs", "Shapes", "axis_sizes", "equal", "moved"]
+__all__ = ["Changes", "Runs", "Shapes", "axis_sizes", "differ", "equal", "moved"]
 
 Shapes = tuple[tuple[int, ...], ...]
 Changes = tuple[Change, ...]
@@ -116,3 +116,8 @@ def equal(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> bool:
         else torch.equal(a, b)
         for a, b in zip(one, two, strict=True)
     )
+
+
+def differ(one: Outputs | str, two: Outputs | str) -> bool:
+    """Whether both ran, and gave different numbers."""
+    return not isinstance(one, str) and not isinstance(two, str) and not equal(one.tensors, two.tensors)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from anyshape.dims import Expr
 from anyshape.mend.changes import Axis, Change, axis_name, derived, plain
 from anyshape.mend.rows import are_apart, stay_apart
-from anyshape.mend.runs import Changes, Runs, Shapes, equal, moved
+from anyshape.mend.runs import Changes, Runs, Shapes, differ, equal, moved
 
 __all__ = ["ENOUGH", "Ambiguous", "Solution", "search", "tried"]
 
@@ -196,11 +196,7 @@ def _of_other_axes(runs: Runs, axes: tuple[Axis, ...], changes: Changes, done: i
         for steps in ((2, 5), (5, 2)):
             both = moved(moved(shapes, axes, size + steps[0]), (other,), size + steps[1])
             mine, their = runs.at(changes, both), runs.at((*changes[:done], *theirs), both)
-            if (
-                not isinstance(mine, str)
-                and not isinstance(their, str)
-                and not equal(mine.tensors, their.tensors)
-            ):
+            if differ(mine, their):
                 yield (*changes[:done], *theirs)
                 break
 

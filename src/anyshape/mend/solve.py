@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from anyshape.mend.changes import Axis
-from anyshape.mend.runs import Changes, Runs, Shapes, equal, moved
+from anyshape.mend.runs import Changes, Runs, Shapes, differ, moved
 from anyshape.mend.search import ENOUGH, Ambiguous, Solution, search, tried
 
 __all__ = ["Solved", "solve"]
@@ -117,10 +117,6 @@ def _doubts(runs: Runs, first: Solved, others: Sequence[Solved]) -> Iterator[Amb
             continue
         for shapes in _together(runs, first):
             mine, theirs = runs.at(first.changes, shapes), runs.at(other.changes, shapes)
-            if (
-                not isinstance(mine, str)
-                and not isinstance(theirs, str)
-                and not equal(mine.tensors, theirs.tensors)
-            ):
+            if differ(mine, theirs):
                 yield Ambiguous(first.solutions[0].axes, [first.changes, other.changes])
                 return

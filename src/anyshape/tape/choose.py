@@ -7,7 +7,7 @@ own. So does a number that is one of a few (`shift = 0 if h <= 7 else 3`): then 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,6 @@ LONGEST_WAY = 400
 MOST_MEETINGS = 4
 ALIKE = 2  # so many equal steps in a row, and the tapes have met again
 
-Ids = Mapping[Value, Any]
 Signs = Sequence[Sequence[Any]]
 Result = tuple[Value, ...]  # one value of each tape, which the steps after use in the same place
 LineUp = Callable[[Sequence[Tape]], list[Tape] | None]
