@@ -15,8 +15,8 @@ import time
 import torch
 from llama import Llama
 
+from anyshape.inputs.read import evaluation_mode, read
 from anyshape.probe import probe
-from anyshape.read import evaluation_mode, read
 
 MOST_SECONDS, MOST_GIGABYTES = 60.0, 3.0
 

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 
 import anyshape
-from anyshape.agree import Agreed, agree
 from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
-from anyshape.contract import Contract
-from anyshape.contract import Tensor as TensorOf
-from anyshape.declare import declare
+from anyshape.capture.tape import Explainer, Played, Tape, explained, functional, play, record, rolled_up
+from anyshape.contract.agree import Agreed, agree
+from anyshape.contract.contract import Contract
+from anyshape.contract.contract import Tensor as TensorOf
+from anyshape.contract.declare import declare
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
+from anyshape.inputs.read import Case, evaluation_mode, read
 from anyshape.lower import lower
 from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import probe
-from anyshape.read import Case, evaluation_mode, read
-from anyshape.tape import Explainer, Played, Tape, explained, functional, play, record, rolled_up
 
 
 @pytest.fixture(autouse=True)

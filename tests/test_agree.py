@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
-from anyshape.agree import agree
-from anyshape.contract import Contract
-from anyshape.declare import declare
+from anyshape.contract.agree import agree
+from anyshape.contract.contract import Contract
+from anyshape.contract.declare import declare
 from anyshape.errors import ContractFault, DeclarationError, InputError
+from anyshape.inputs.read import read
+from anyshape.inputs.values import make_tensors
 from anyshape.probe import probe
-from anyshape.read import read
-from anyshape.values import make_tensors
-from anyshape.verify import sizes_to_try
+from anyshape.verify.verify import sizes_to_try
 
 Found = Callable[..., Any]
 

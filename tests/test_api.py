@@ -135,7 +135,7 @@ def test_torchs_private_parts_are_touched_at_one_place() -> None:
 
 def test_the_worker_needs_nothing_of_the_package() -> None:
     """It is started as a script for inputs that may end its process: importing torch there would take seconds."""
-    imported = imports_of("anyshape.runtime_worker")
+    imported = imports_of("anyshape.runtimes.worker")
     assert not any(name.startswith(("anyshape", "torch")) for name in imported)
 
 
@@ -167,7 +167,7 @@ def test_export_takes_torchs_arguments() -> None:
     """Code that calls torch.onnx.export must work by changing that one name."""
     ours = inspect.signature(anyshape.export).parameters
     theirs = inspect.signature(torch.onnx.export).parameters
-    from anyshape.options import REFUSED
+    from anyshape.inputs.options import REFUSED
 
     handled = {*ours, *REFUSED, "dynamo", "training", "operator_export_type"}
     missing = {name for name in theirs if name not in handled and not name.startswith("deprecated")}

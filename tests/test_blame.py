@@ -10,13 +10,13 @@ import sympy
 import torch
 from torch import Tensor, nn
 
-from anyshape.blame import fault_of, shrunk_failure
+from anyshape.blame.fault import fault_of, shrunk_failure
 from anyshape.capture.program import Guard, guard
-from anyshape.contract import Contract
+from anyshape.contract.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
-from anyshape.runtime import RuntimeFailure
-from anyshape.verify import Reference, Verdict, verify
+from anyshape.runtimes.onnx_runtime import RuntimeFailure
+from anyshape.verify.verify import Reference, Verdict, verify
 
 
 class Doubled(nn.Module):

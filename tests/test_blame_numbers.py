@@ -19,23 +19,24 @@ from onnxscript import opset18 as op
 from torch import Tensor, nn
 
 import anyshape
-from anyshape import blame_numbers, climb
-from anyshape.blame import fault_of
-from anyshape.blame_numbers import Lowering
-from anyshape.blame_script import script_of
+from anyshape.blame import operators as blame_numbers
+from anyshape.blame.fault import fault_of
+from anyshape.blame.operators import Lowering
+from anyshape.blame.script import script_of
 from anyshape.capture.choices import capture_choices
+from anyshape.capture.tape import Played, Step, Tape, Value, chosen
+from anyshape.capture.tape.constants import sizes_tensor
 from anyshape.cli.screen import screen
-from anyshape.contract import Tensor as TensorOf
+from anyshape.contract.contract import Tensor as TensorOf
 from anyshape.dims import Expr
 from anyshape.errors import VerifyFault
+from anyshape.ladder import climb
 from anyshape.lower.operators import TRANSLATIONS
+from anyshape.lower.optimize import optimize
 from anyshape.lower.sizes import SizeNodes
 from anyshape.lower.translate import _Scope
-from anyshape.optimize import optimize
-from anyshape.runtime import OnnxRuntime
-from anyshape.tape import Played, Step, Tape, Value, chosen
-from anyshape.tape.constants import sizes_tensor
-from anyshape.verify import Reference, verify
+from anyshape.runtimes.onnx_runtime import OnnxRuntime
+from anyshape.verify.verify import Reference, verify
 
 aten = torch.ops.aten
 Table = Mapping[Any, Callable[..., Any]]

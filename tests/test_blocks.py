@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from anyshape.blocks import head_of, loop_around
 from anyshape.errors import SourceLine
-from anyshape.source import line_at
+from anyshape.source.blocks import head_of, loop_around
+from anyshape.source.lines import line_at
 
 SOURCE = """def forward(x, layers):
     for step in range(

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import anyshape
 from anyshape.capture import Traces
 from anyshape.capture.choices import MOST_BOUNDARIES, capture_choices
+from anyshape.capture.tape import Step, Tape, Value, by_numbers, chosen, explained, rolled_up
+from anyshape.capture.tape.explainer import Explainer, Undecided
 from anyshape.errors import CaptureFault
-from anyshape.tape import Step, Tape, Value, by_numbers, chosen, explained, rolled_up
-from anyshape.tape.explainer import Explainer, Undecided
 
 Made = Callable[..., Traces]
 aten = torch.ops.aten

@@ -242,7 +242,7 @@ def test_ctrl_c_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anyshape.target.load_target", interrupted)
+    monkeypatch.setattr("anyshape.inputs.target.load_target", interrupted)
     before = Path("net.onnx").read_bytes()
     result = call("export", "shop_net.py:build", "-o", "net.onnx")
     assert result.exit_code == 130
@@ -254,7 +254,7 @@ def test_a_bug_of_ours_is_one_line_that_asks_for_a_report(monkeypatch: pytest.Mo
     def broken(*args: Any) -> None:
         raise RuntimeError("out of\ncheese")
 
-    monkeypatch.setattr("anyshape.target.load_target", broken)
+    monkeypatch.setattr("anyshape.inputs.target.load_target", broken)
     result = call("export", "shop_net.py:build", "-o", "bug.onnx")
     assert result.exit_code == 1
     assert result.stderr == "unexpected: RuntimeError: out of; please report it with what -v prints\n"

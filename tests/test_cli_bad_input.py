@@ -222,7 +222,7 @@ def test_what_nobody_expected_asks_for_a_report(monkeypatch: pytest.MonkeyPatch)
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the sky fell")
 
-    monkeypatch.setattr("anyshape.artifact.read_model", broken)
+    monkeypatch.setattr("anyshape.artifact.write.read_model", broken)
     said = refused(["show", "out.onnx"], 1, "unexpected: RuntimeError: the sky fell", "-v")
     assert len(said.strip().splitlines()) <= 2
 
@@ -231,6 +231,6 @@ def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anyshape.target.load_target", interrupted)
+    monkeypatch.setattr("anyshape.inputs.target.load_target", interrupted)
     said = refused(exporting("cli_net.py:build"), 130, "interrupted")
     assert len(said.strip().splitlines()) == 1

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from anyshape.contract import Contract, Dim, Tensor
+from anyshape.contract.contract import Contract, Dim, Tensor
 from anyshape.dims import Range, Relation, parse_expr, parse_shape
 from anyshape.errors import FileError, InputError
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from anyshape.declare import FOUND, FREE, STATIC, UNLISTED, Declaration, declare, matches
+from anyshape.contract.declare import FOUND, FREE, STATIC, UNLISTED, Declaration, declare, matches
 from anyshape.dims import Expr, Range, parse_expr
 from anyshape.errors import DeclarationError, ParseError
-from anyshape.read import Case, read
+from anyshape.inputs.read import Case, read
 
 
 class Calls(nn.Module):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from anyshape.capture import Traces
 from anyshape.capture.differential import Parted, capture_differential, first_rows, parting
+from anyshape.capture.tape import Tape, Unexplained
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape, Unexplained
 
 Run = Callable[..., list[Tensor]]
 Made = Callable[..., Traces]

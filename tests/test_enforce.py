@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from anyshape.dims import Expr, Relation, parse_expr
 from anyshape.lower.enforce import enforce
-from anyshape.optimize import optimize
-from anyshape.runtime import OnnxRuntime, RuntimeFailure
+from anyshape.lower.optimize import optimize
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure
 
 
 class Joined(nn.Module):

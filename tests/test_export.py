@@ -18,7 +18,7 @@ from torch.export import Dim
 import anyshape
 from anyshape.errors import ContractFault, DeclarationError, FileError, InputError, UsageError, VerifyFault
 from anyshape.progress import Progress
-from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy
 
 
 def ran(export: anyshape.Export, *inputs: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import anyshape.mend.edit
+import anyshape.repair.edit
 from anyshape.cli import app
 from anyshape.errors import FileError
 
@@ -135,7 +135,7 @@ def test_a_size_that_has_to_be_handed_in(name: str) -> None:
 
 def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="can't be written: No such file or directory"):
-        anyshape.mend.edit.write({str(tmp_path / "nowhere" / "net.py"): "x = 1\n"})
+        anyshape.repair.edit.write({str(tmp_path / "nowhere" / "net.py"): "x = 1\n"})
 
 
 def test_the_module_runs_as_a_command() -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from anyshape.errors import FileError, VerifyFault
-from anyshape.foreign import FileTensor, judge, match_inputs
-from anyshape.read import Input
+from anyshape.inputs.read import Input
+from anyshape.judge import FileTensor, judge, match_inputs
 
 
 class Branching(nn.Module):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import anyshape
-from anyshape.artifact import CONTRACT_KEY
+from anyshape.artifact.write import CONTRACT_KEY
 from anyshape.errors import FileError, InputError
-from anyshape.runtime import RuntimeFailure
+from anyshape.runtimes.onnx_runtime import RuntimeFailure
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from anyshape.capture import Traces
 from anyshape.capture.looks import Look, looks_at
+from anyshape.capture.tape.steps import Read
 from anyshape.capture.trail import trail_of
-from anyshape.tape.steps import Read
 
 TracesOf = Callable[..., Traces]
 ROWS = [{"b": b, "n": n} for b, n in ((3, 6), (3, 7), (5, 9), (4, 17), (2, 24))]

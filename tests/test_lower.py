@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from anyshape.errors import LowerFault
 from anyshape.lower import lower
-from anyshape.runtime import OnnxRuntime, to_numpy
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 
 Lowering = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import anyshape
-from anyshape.runtime import OnnxRuntime, to_numpy
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 
 Shape = tuple[int, ...]
 Function = Callable[..., Any]

@@ -17,10 +17,10 @@ import torch
 import anyshape
 from anyshape.dims import Expr
 from anyshape.errors import ContractFault
-from anyshape.mend.changes import Change, derived, plain
-from anyshape.mend.edit import diff, edited, write
-from anyshape.mend.wording import told
-from anyshape.sites import Site
+from anyshape.repair.changes import Change, derived, plain
+from anyshape.repair.edit import diff, edited, write
+from anyshape.repair.wording import told
+from anyshape.source.literals import Site
 
 Import = Callable[..., ModuleType]
 
@@ -230,7 +230,7 @@ EDITS = {
 
 @pytest.mark.parametrize(("before", "after"), EDITS.items())
 def test_edits_keep_the_rest_of_the_line(before: str, after: str, tmp_path: Path) -> None:
-    from anyshape.mend import Repair
+    from anyshape.repair import Repair
 
     path = tmp_path / "net.py"
     path.write_bytes(f"\t{before}\r\nlast".encode())
@@ -253,8 +253,8 @@ def test_edits_keep_the_rest_of_the_line(before: str, after: str, tmp_path: Path
 
 
 def test_a_row_of_numbers_is_written_out() -> None:
-    from anyshape.mend import Repair
-    from anyshape.mend.edit import _text
+    from anyshape.repair import Repair
+    from anyshape.repair.edit import _text
 
     held = site("self.size")
     one = Repair(Change(held, 32, Expr.of("a"), 0), ((0, 2),), "", "x.shape[2]")

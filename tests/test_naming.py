@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from anyshape.contract.naming import name_dims
 from anyshape.dims import Expr, parse_expr, parse_shape
-from anyshape.naming import name_dims
-from anyshape.read import Case, read
-from anyshape.values import Rule, rules_of
+from anyshape.inputs.read import Case, read
+from anyshape.inputs.values import Rule, rules_of
 
 
 class Keep(nn.Module):

@@ -8,12 +8,12 @@ import sympy
 import torch
 from torch import Tensor, nn
 
-from anyshape.agree import Agreed
 from anyshape.capture.program import Program, guard
+from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
-from anyshape.narrow import narrowed, without_smallest
-from anyshape.verify import Row, Verdict
+from anyshape.ladder.narrow import narrowed, without_smallest
+from anyshape.verify.verify import Row, Verdict
 
 
 class Doubled(nn.Module):

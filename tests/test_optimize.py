@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyshape.optimize import optimize
-from anyshape.runtime import OnnxRuntime
+from anyshape.lower.optimize import optimize
+from anyshape.runtimes.onnx_runtime import OnnxRuntime
 
 
 class Wasteful(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anyshape.errors import UsageError
-from anyshape.options import REFUSED, check_torch_options
+from anyshape.inputs.options import REFUSED, check_torch_options
 
 
 def refusal(**options: Any) -> str:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from anyshape.inputs.read import read
 from anyshape.probe import probe
-from anyshape.read import read
 
 Found = Callable[..., Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anyshape.inputs.read import read
 from anyshape.probe import probe
-from anyshape.read import read
 
 Found = Callable[..., Any]
 

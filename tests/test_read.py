@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from anyshape.errors import ModelFault, UsageError
-from anyshape.read import evaluation_mode, read
+from anyshape.inputs.read import evaluation_mode, read
 
 
 class Forward(nn.Module):

@@ -18,8 +18,8 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.onnx._internal.exporter import _core, _ir_passes, _registration
 
-from anyshape import torch_bridge
-from anyshape.recurrent import TRANSLATIONS
+from anyshape.capture.recurrent import TRANSLATIONS
+from anyshape.torch_bridge import process
 
 INPUT_SIZE, HIDDEN_SIZE = 4, 6
 EXAMPLE = [5, 3, 2]
@@ -63,7 +63,7 @@ def translate(module: nn.Module, *example: Tensor) -> ir.Model:
     traced = fx.symbolic_trace(module)
     Recorder(traced).run(*example)
     model = ir.Model(ir.Graph([], [], nodes=[], name="main"), ir_version=10)
-    with torch_bridge.quiet():  # it warns of each node without the metadata of torch.export
+    with process.quiet():  # it warns of each node without the metadata of torch.export
         _core._translate_fx_graph(
             traced.graph,
             model,

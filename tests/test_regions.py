@@ -10,9 +10,9 @@ from torch import Tensor
 from anyshape.capture import Program, Split, Traces, capture_regions
 from anyshape.capture.differential import Parted
 from anyshape.capture.regions import MOST_REGIONS, _negated, _side
+from anyshape.capture.tape import Tape
 from anyshape.dims import Expr, Relation
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape
 
 Run = Callable[..., list[Tensor]]
 Made = Callable[..., Traces]

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from anyshape.contract import Contract, Dim, Tensor
+from anyshape.artifact.report import write_report
+from anyshape.contract.contract import Contract, Dim, Tensor
 from anyshape.dims import Range, parse_shape
-from anyshape.report import write_report
-from anyshape.verify import Row, Verdict
+from anyshape.verify.verify import Row, Verdict
 
 CONTRACT = Contract(
     (Dim("batch", Range(1), 3),),

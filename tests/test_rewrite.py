@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from anyshape.capture.rewrite import REWRITES, sizes_kept
-from anyshape.runtime import OnnxRuntime, to_numpy
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 
 Shapes = list[tuple[tuple[int, ...], ...]]
 

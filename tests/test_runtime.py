@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from anyshape import runtime
 from anyshape.errors import FileError
-from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes import onnx_runtime as runtime
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
 
 
 def model_of(operator: str, *, inputs: int = 1, weight: bool = False) -> ir.Model:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from anyshape.dims import Range
-from anyshape.shrink import MOST_TRIES, shrink
+from anyshape.verify.shrink import MOST_TRIES, shrink
 
 Sizes = Mapping[str, int]
 ANY = {"batch": Range(1), "seq": Range(1)}

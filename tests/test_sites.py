@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from anyshape.errors import SourceLine
-from anyshape.sites import Site, Sites, instrumented
-from anyshape.sites.marks import HOOK
+from anyshape.source.literals import Site, Sites, instrumented
+from anyshape.source.literals.marks import HOOK
 
 LENGTH = 6
 _names = itertools.count()

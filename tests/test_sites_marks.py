@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from anyshape.sites.marks import HOOK, mark
+from anyshape.source.literals.marks import HOOK, mark
 
 
 def marks(source: str) -> list[str]:

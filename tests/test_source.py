@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from anyshape.errors import ModelFault, SourceLine
-from anyshape.read import read
-from anyshape.source import (
+from anyshape.inputs.read import read
+from anyshape.source.lines import (
     CALLERS,
     TORCH_FOLDER,
     first_line,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from anyshape import torch_bridge
-from anyshape.tape import Tape, expanded, functional, record
-from anyshape.tape.expand import _KNOWN
+from anyshape.capture.tape import Tape, expanded, functional, record
+from anyshape.capture.tape.expand import _KNOWN
+from anyshape.torch_bridge import torchlib, tracing
 
 aten = torch.ops.aten
 Run = Callable[..., list[Tensor]]
@@ -25,7 +25,7 @@ def targets(tape: Tape) -> list[Any]:
 
 def translated(tape: Tape) -> bool:
     """Whether torch.onnx has a translation for every step."""
-    return all(torch_bridge.onnx_function(target, False) is not None for target in targets(tape))
+    return all(torchlib.onnx_function(target, False) is not None for target in targets(tape))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_the_same_call_is_traced_once(run_tape: Run, monkeypatch: pytest.MonkeyP
         return torch.nn.functional.huber_loss(x * 3, x, delta=0.25) + once
 
     calls: list[Any] = []
-    trace = torch_bridge.traced_without_data
+    trace = tracing.traced_without_data
 
     def counted(function: Callable[..., Any], values: Sequence[Any]) -> Any:
         calls.append(function)
         return trace(function, values)
 
-    monkeypatch.setattr(torch_bridge, "traced_without_data", counted)
+    monkeypatch.setattr(tracing, "traced_without_data", counted)
     _KNOWN.clear()
     tape = tape_of(function, torch.randn(4, 6))
     made = expanded(tape, ())
@@ -129,7 +129,7 @@ def test_the_same_call_is_traced_once(run_tape: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anyshape.tape.expand.MOST_KNOWN", 2)
+    monkeypatch.setattr("anyshape.capture.tape.expand.MOST_KNOWN", 2)
     _KNOWN.clear()
     for size in range(2, 7):
         expanded(tape_of(lambda x: torch.nn.functional.huber_loss(x, x * 2), torch.randn(size)), ())

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from anyshape.capture.tape import Apart, Explainer, Unexplained, explained, record
+from anyshape.capture.tape.constants import explained_constant, index_tensor, sizes_tensor
+from anyshape.capture.tape.explain import lined_up, numbered
+from anyshape.capture.tape.formulas import shared_formulas
+from anyshape.capture.tape.steps import Step, Tape, Value
 from anyshape.dims import Expr, Real
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.tape import Apart, Explainer, Unexplained, explained, record
-from anyshape.tape.constants import explained_constant, index_tensor, sizes_tensor
-from anyshape.tape.explain import lined_up, numbered
-from anyshape.tape.formulas import shared_formulas
-from anyshape.tape.steps import Step, Tape, Value
 
 aten = torch.ops.aten
 Lined = Callable[..., Any]

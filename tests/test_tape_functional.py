@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from anyshape.capture.tape import Step, Tape, Value, functional, record
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.tape import Step, Tape, Value, functional, record
 
 aten = torch.ops.aten
 Run = Callable[..., list[Tensor]]

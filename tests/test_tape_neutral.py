@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from anyshape.tape import Apart, rolled_up
+from anyshape.capture.tape import Apart, rolled_up
 
 aten = torch.ops.aten
 Lined = Callable[..., Any]

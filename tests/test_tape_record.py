@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from anyshape.capture.tape import Tape, functional, play, record, tape_of
+from anyshape.capture.tape.constants import index_tensor, sizes_tensor
+from anyshape.capture.tape.steps import AXES, Step, Value, leaves, map_leaves, number_of, rolled
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape, functional, play, record, tape_of
-from anyshape.tape.constants import index_tensor, sizes_tensor
-from anyshape.tape.steps import AXES, Step, Value, leaves, map_leaves, number_of, rolled
 
 aten = torch.ops.aten
 Run = Callable[..., list[Tensor]]

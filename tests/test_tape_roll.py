@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from anyshape.capture.tape import Apart, Tape, rolled_up
+from anyshape.capture.tape.steps import LoopBody, rolled
 from anyshape.dims import Expr
-from anyshape.tape import Apart, Tape, rolled_up
-from anyshape.tape.steps import LoopBody, rolled
 
 aten = torch.ops.aten
 Lined = Callable[..., Any]

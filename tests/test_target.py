@@ -11,7 +11,7 @@ import torch
 
 from anyshape.dims import parse_input
 from anyshape.errors import AnyshapeError, FileError, ParseError, UsageError
-from anyshape.target import load_target, make_tensor, split_target
+from anyshape.inputs.target import load_target, make_tensor, split_target
 
 NET = """
 import torch

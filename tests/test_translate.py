@@ -11,17 +11,17 @@ from onnxscript.onnx_opset import opset18
 from torch import Tensor, nn
 
 from anyshape.capture import Split
-from anyshape.contract import Contract, Dim
-from anyshape.contract import Tensor as TensorOf
+from anyshape.capture.tape import Explainer, Step, Tape, Value, expanded, explained, functional, record
+from anyshape.capture.tape.constants import index_tensor, sizes_tensor
+from anyshape.capture.tape.steps import number_of
+from anyshape.contract.contract import Contract, Dim
+from anyshape.contract.contract import Tensor as TensorOf
 from anyshape.dims import Expr, Range, Real, Relation, isqrt, log2, maximum, minimum, parse_expr, parse_shape
 from anyshape.errors import LowerFault, SourceLine
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.sizes import axis_sources
 from anyshape.lower.translate import translate
-from anyshape.runtime import OnnxRuntime, to_numpy
-from anyshape.tape import Explainer, Step, Tape, Value, expanded, explained, functional, record
-from anyshape.tape.constants import index_tensor, sizes_tensor
-from anyshape.tape.steps import number_of
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 
 aten = torch.ops.aten
 Lined = Callable[..., Any]

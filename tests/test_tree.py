@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from anyshape.tree import flatten, structure_from_json
+from anyshape.inputs.tree import flatten, structure_from_json
 
 
 class Pair(NamedTuple):

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from anyshape.dims import parse_expr
-from anyshape.read import Case, read
-from anyshape.values import Rule, make_tensors, rule_from_json, rules_of
+from anyshape.inputs.read import Case, read
+from anyshape.inputs.values import Rule, make_tensors, rule_from_json, rules_of
 
 
 class Keep(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import anyshape
-from anyshape.runtime import RuntimeFailure
-from anyshape.verify import Reference, Row, Verdict, check, sizes_to_try, verify
+from anyshape.runtimes.onnx_runtime import RuntimeFailure
+from anyshape.verify.verify import Reference, Row, Verdict, check, sizes_to_try, verify
 
 Found = Callable[..., Any]
 

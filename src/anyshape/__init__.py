@@ -30,12 +30,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from anyshape.contract import Contract
+    from anyshape.artifact.load import load
+    from anyshape.contract.contract import Contract
     from anyshape.errors import AnyshapeError, Fault, InputError, UsageError
     from anyshape.explain import explain
     from anyshape.export import Export, export
-    from anyshape.load import load
-    from anyshape.verify import Verdict
+    from anyshape.verify.verify import Verdict
 
 _HOMES = {
     "AnyshapeError": "errors",
@@ -44,10 +44,10 @@ _HOMES = {
     "Fault": "errors",
     "InputError": "errors",
     "UsageError": "errors",
-    "Verdict": "verify",
+    "Verdict": "verify.verify",
     "explain": "explain",
     "export": "export",
-    "load": "load",
+    "load": "artifact.load",
 }
 
 

@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-from anyshape.agree import Agreed, agree
-from anyshape.blocks import head_of, loop_around
 from anyshape.capture import Program, Split, Traces, capture_regions, capture_symbolic
 from anyshape.capture.differential import first_rows
 from anyshape.capture.looks import Look
+from anyshape.capture.tape import Step, Tape, chosen, rolled
+from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.trail import Trail, trail_of
-from anyshape.declare import declare
+from anyshape.contract.agree import Agreed, agree
+from anyshape.contract.declare import declare
 from anyshape.dims import Expr
 from anyshape.errors import Fault, SourceLine
+from anyshape.inputs.read import Case, as_module, evaluation_mode, read
 from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import probe
 from anyshape.progress import Progress
-from anyshape.read import Case, as_module, evaluation_mode, read
-from anyshape.source import is_library
-from anyshape.tape import Step, Tape, chosen, rolled
-from anyshape.tape.constants import index_tensor, sizes_tensor
+from anyshape.source.blocks import head_of, loop_around
+from anyshape.source.lines import is_library
 
 __all__ = ["Explanation", "Finding", "explain"]
 

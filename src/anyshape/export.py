@@ -12,18 +12,18 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from anyshape import artifact
-from anyshape.agree import agree
-from anyshape.climb import Settings, climb
-from anyshape.contract import Contract
-from anyshape.declare import declare
-from anyshape.mend import Repair, mending, repaired
-from anyshape.options import check_torch_options
+from anyshape.artifact import write as artifact
+from anyshape.artifact.report import write_report
+from anyshape.contract.agree import agree
+from anyshape.contract.contract import Contract
+from anyshape.contract.declare import declare
+from anyshape.inputs.options import check_torch_options
+from anyshape.inputs.read import as_module, evaluation_mode, read
+from anyshape.ladder.climb import Settings, climb
 from anyshape.probe import probe
 from anyshape.progress import Progress
-from anyshape.read import as_module, evaluation_mode, read
-from anyshape.report import write_report
-from anyshape.verify import Verdict
+from anyshape.repair import Repair, mending, repaired
+from anyshape.verify.verify import Verdict
 
 __all__ = ["Export", "export"]
 

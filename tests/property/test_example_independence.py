@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import anyshape
-from anyshape.contract import Contract
+from anyshape.contract.contract import Contract
 
 Sizes = Mapping[str, int]
 Ranges = Mapping[str, tuple[int, int]]

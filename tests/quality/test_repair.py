@@ -12,11 +12,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 import anyshape
-from anyshape.declare import FREE, declare
+from anyshape.contract.declare import FREE, declare
 from anyshape.errors import ContractFault
-from anyshape.mend import Mended, axis_names, fixed_axes, kept, mended
+from anyshape.inputs.read import Case, evaluation_mode, read
 from anyshape.probe import probe
-from anyshape.read import Case, evaluation_mode, read
+from anyshape.repair import Mended, axis_names, fixed_axes, kept, mended
 from tests.quality.broken import PAIRS, Pair
 
 # The size is in a module of PyTorch's own (`nn.Upsample(size=...)`), in a tensor that was made beforehand, in numbers

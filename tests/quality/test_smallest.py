@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyshape.climb
 import pytest
 import torch
 from torch import Tensor, nn
 
 import anyshape
-import anyshape.climb
 from anyshape.errors import AnyshapeError, CaptureFault, ContractFault, ModelFault, VerifyFault
 
 Line = Callable[[str, str], int]

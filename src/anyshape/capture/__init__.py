@@ -11,6 +11,6 @@ from anyshape.capture.differential import Traces
 from anyshape.capture.program import Guard, Program
 from anyshape.capture.regions import capture_regions
 from anyshape.capture.symbolic import NoTape, capture_symbolic
-from anyshape.tape import Split
+from anyshape.capture.tape import Split
 
 __all__ = ["Guard", "NoTape", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]

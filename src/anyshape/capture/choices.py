@@ -13,9 +13,9 @@ from typing import Any
 
 from anyshape.capture.differential import Traces, explained_at, first_rows, parting
 from anyshape.capture.program import Program
+from anyshape.capture.tape import Tape, Unexplained, may_be_left_out
 from anyshape.dims import Expr, Relation
 from anyshape.errors import CaptureFault
-from anyshape.tape import Tape, Unexplained, may_be_left_out
 
 __all__ = ["capture_choices"]
 

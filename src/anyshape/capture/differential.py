@@ -7,15 +7,9 @@ from typing import Any
 
 import torch
 
-from anyshape.agree import Agreed
 from anyshape.capture.program import Program
 from anyshape.capture.reads import check_reads
-from anyshape.contract import Contract
-from anyshape.dims import Expr, Relation, Space, generic
-from anyshape.errors import CaptureFault, SourceLine
-from anyshape.read import Case
-from anyshape.source import first_line, line_of_exception
-from anyshape.tape import (
+from anyshape.capture.tape import (
     Apart,
     Explainer,
     Step,
@@ -30,8 +24,14 @@ from anyshape.tape import (
     rolled,
     rolled_up,
 )
-from anyshape.tree import flatten
-from anyshape.values import make_tensors
+from anyshape.contract.agree import Agreed
+from anyshape.contract.contract import Contract
+from anyshape.dims import Expr, Relation, Space, generic
+from anyshape.errors import CaptureFault, SourceLine
+from anyshape.inputs.read import Case
+from anyshape.inputs.tree import flatten
+from anyshape.inputs.values import make_tensors
+from anyshape.source.lines import first_line, line_of_exception
 
 __all__ = ["Parted", "Traces", "capture_differential", "explained_at", "first_rows", "parting"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from anyshape import torch_bridge
 from anyshape.capture.symbols import Untranslatable, to_expr
+from anyshape.capture.tape import Step, Tape, Value, expanded, functional, tape_of
+from anyshape.capture.tape.steps import map_leaves
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.tape import Step, Tape, Value, expanded, functional, tape_of
-from anyshape.tape.steps import map_leaves
+from anyshape.torch_bridge import shape_env, tracing
 
 __all__ = ["exported_tape"]
 
@@ -54,7 +54,7 @@ class _Sizes:
         """A symbolic number as an expression; anything else as it is."""
         if not isinstance(value, torch.SymInt):
             return value
-        expression = value.node.expr
+        expression = shape_env.expression_of(value)
         for symbol in expression.free_symbols:
             # A size that depends on values: the trace's own symbol for it becomes a name.
             if symbol not in self.meaning:
@@ -85,7 +85,7 @@ class _Sizes:
             return function(*args, **kwargs)
 
         try:
-            traced = torch_bridge.traced_symbolically(call, [value.traced for value in values])
+            traced = tracing.traced_symbolically(call, [value.traced for value in values])
             return functional(tape_of(traced, {}, number=self.number))
         except Exception:
             return None

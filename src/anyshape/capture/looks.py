@@ -13,17 +13,17 @@ from typing import Any
 import sympy
 import torch
 
-from anyshape import torch_bridge
-from anyshape.agree import Agreed
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.program import guard
-from anyshape.capture.symbolic import PATIENCE, Flat, meanings, sympy_size, traced
+from anyshape.capture.symbolic import PATIENCE, Flat, meanings, traced
 from anyshape.capture.symbols import Untranslatable, to_expr, to_relations
+from anyshape.capture.tape.steps import Read
+from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr, fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.read import Case
-from anyshape.source import innermost_caller
-from anyshape.tape.steps import Read
+from anyshape.inputs.read import Case
+from anyshape.source.lines import innermost_caller
+from anyshape.torch_bridge import shape_env
 
 __all__ = ["Look", "Looks", "looks_at"]
 
@@ -111,11 +111,11 @@ def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequen
 
     ended = None
     try:
-        with torch_bridge.patience(PATIENCE):
+        with shape_env.patience(PATIENCE):
             traced(
                 _Watched(case, course),
                 replace(agreed, generic=dict(sizes)),
-                torch_bridge.looked_at(note, answer),
+                shape_env.looked_at(note, answer),
             )
     except CaptureFault as fault:
         ended = None if course.finished else fault
@@ -146,7 +146,7 @@ class _Watched(Flat):
         self.course = course
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self.course.sizes = [tuple(map(sympy_size, tensor.shape)) for tensor in tensors]
+        self.course.sizes = [tuple(map(shape_env.expression_of, tensor.shape)) for tensor in tensors]
         made = super().forward(*tensors)
         self.course.finished = True
         return made

@@ -10,10 +10,10 @@ import sympy
 
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
-from anyshape.contract import Contract
+from anyshape.capture.tape import Split, Tape, chosen
+from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
-from anyshape.tape import Split, Tape, chosen
 
 __all__ = ["Guard", "Program"]
 

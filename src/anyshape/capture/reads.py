@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from anyshape.capture.tape import Explainer, Tape, play
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.read import Case
-from anyshape.tape import Explainer, Tape, play
+from anyshape.inputs.read import Case
 
 __all__ = ["check_reads"]
 

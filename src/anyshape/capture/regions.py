@@ -12,9 +12,9 @@ from dataclasses import replace
 from anyshape.capture.choices import capture_choices
 from anyshape.capture.differential import Parted, Traces, capture_differential, parting
 from anyshape.capture.program import Program
+from anyshape.capture.tape import Apart, Split, chosen, rolled_up
 from anyshape.dims import Expr, Relation, Space, generic
 from anyshape.errors import CaptureFault
-from anyshape.tape import Apart, Split, chosen, rolled_up
 
 __all__ = ["MOST_REGIONS", "capture_regions"]
 

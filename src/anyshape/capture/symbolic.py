@@ -10,22 +10,22 @@ from typing import Any
 import sympy
 import torch
 
-from anyshape import torch_bridge
-from anyshape.agree import Agreed
 from anyshape.capture.exported import exported_tape
 from anyshape.capture.program import Guard, Program, guard
+from anyshape.capture.recurrent import recurrent_as_operators
 from anyshape.capture.rewrite import sizes_kept
 from anyshape.capture.symbols import Untranslatable, to_expr
-from anyshape.contract import Contract
+from anyshape.contract.agree import Agreed
+from anyshape.contract.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.read import Case
-from anyshape.recurrent import recurrent_as_operators
-from anyshape.source import first_line, line_of_exception
-from anyshape.tree import flatten
-from anyshape.values import make_tensors
+from anyshape.inputs.read import Case
+from anyshape.inputs.tree import flatten
+from anyshape.inputs.values import make_tensors
+from anyshape.source.lines import first_line, innermost_line, line_of_exception
+from anyshape.torch_bridge import process, shape_env, tracing
 
-__all__ = ["Flat", "NoTape", "capture_symbolic", "meanings", "sympy_size", "traced"]
+__all__ = ["Flat", "NoTape", "capture_symbolic", "meanings", "traced"]
 
 
 PATIENCE = 15.0  # seconds of processor time: traces at concrete sizes take less
@@ -54,10 +54,10 @@ class NoTape(CaptureFault):
 def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
     # Weights without values leave no other way: other rungs run the model.
-    with torch_bridge.patience(None if case.on_meta else PATIENCE):
+    with shape_env.patience(None if case.on_meta else PATIENCE):
         exported = traced(Flat(case), agreed, sizes_kept())
         sizes = _traced_sizes(exported)
-        _check_nothing_is_fixed(agreed.contract, sizes, torch_bridge.trace_guards(exported))
+        _check_nothing_is_fixed(agreed.contract, sizes, shape_env.trace_guards(exported))
         meaning, equations = meanings(agreed.contract, sizes)
         try:
             tape = exported_tape(exported, meaning, own)
@@ -74,7 +74,7 @@ def _guards(
     equations: Sequence[tuple[Any, Expr]],
     contract: Contract,
 ) -> tuple[Guard, ...]:
-    raw = torch_bridge.trace_guards(exported)
+    raw = shape_env.trace_guards(exported)
     guards = [_merged(condition, meaning, raw, contract) for condition in equations]
     guards += [
         guard(item.condition, meaning, item.where, contract)
@@ -100,11 +100,11 @@ def traced(
     )
     try:
         with (
-            torch_bridge.quiet(),
+            process.quiet(),
             contextlib.redirect_stdout(io.StringIO()),  # torch prints the graph of a trace that it gives up
             contextlib.redirect_stderr(io.StringIO()),
-            torch_bridge.size_oblivious(),
-            torch_bridge.guards_with_lines(),
+            tracing.size_oblivious(),
+            shape_env.guards_with_lines(innermost_line),
             recurrent_as_operators(),
             within,
             torch.no_grad(),
@@ -126,17 +126,13 @@ def _traced_sizes(exported: torch.export.ExportedProgram) -> list[tuple[Any, ...
     """The size of each axis of each input in the trace: an int, or a sympy expression."""
     wanted = set(exported.graph_signature.user_inputs)
     nodes = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in wanted]
-    return [tuple(sympy_size(size) for size in node.meta["val"].shape) for node in nodes]
-
-
-def sympy_size(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+    return [tuple(shape_env.expression_of(size) for size in node.meta["val"].shape) for node in nodes]
 
 
 def _check_nothing_is_fixed(
     contract: Contract,
     sizes: Sequence[tuple[Any, ...]],
-    raw: Sequence[torch_bridge.TraceGuard],
+    raw: Sequence[shape_env.TraceGuard],
 ) -> None:
     """A declared dim that the trace turned into a number is a fault: it would be wrong at every other size."""
     for item, traced in zip(contract.inputs, sizes, strict=True):
@@ -203,7 +199,7 @@ def _solved(got: Any, symbol: Any, wanted: Expr, meaning: Mapping[Any, Expr]) ->
 def _merged(
     equation: tuple[Any, Expr],
     meaning: Mapping[Any, Expr],
-    raw: Sequence[torch_bridge.TraceGuard],
+    raw: Sequence[shape_env.TraceGuard],
     contract: Contract,
 ) -> Guard:
     """Two dims of the contract became one in the trace: a guard that they are equal, with the line that asked."""
@@ -229,6 +225,6 @@ def _output_shapes(
 
 def _known(size: Any, meaning: Mapping[Any, Expr]) -> Expr | None:
     try:
-        return to_expr(sympy_size(size), meaning)
+        return to_expr(shape_env.expression_of(size), meaning)
     except Untranslatable:
         return None

@@ -8,9 +8,9 @@ from typing import Any
 
 from anyshape.capture.differential import Traces, first_rows
 from anyshape.capture.looks import Look, Looks, looks_at
+from anyshape.capture.tape.steps import Read
 from anyshape.dims import Space, choose, fit
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.tape.steps import Read
 
 __all__ = ["Trail", "trail_of"]
 

@@ -49,7 +49,7 @@ def export(
         started = time.monotonic()
         shapes, dims = read_shapes(shape), read_dims(dim)
         path = output or _default_path(target)
-        from anyshape.artifact import check_writable
+        from anyshape.artifact.write import check_writable
 
         check_writable(path)
         with out.stations() as progress:
@@ -72,7 +72,7 @@ def export(
 
 
 def _default_path(target: str) -> str:
-    from anyshape.target import split_target
+    from anyshape.inputs.target import split_target
 
     file, _ = split_target(target)
     return os.path.splitext(os.path.basename(file))[0] + ".onnx"

@@ -26,7 +26,7 @@ from anyshape.cli.screen import Screen, screen, where_json
 
 if TYPE_CHECKING:
     from anyshape.export import Export
-    from anyshape.mend import Repair
+    from anyshape.repair import Repair
 
 __all__ = ["fix"]
 
@@ -74,8 +74,8 @@ def _again(option: str, texts: list[str] | None) -> list[str]:
 
 def _tell(out: Screen, made: Export, write: bool, target: str, options: list[str]) -> None:
     from anyshape.errors import ContractFault
-    from anyshape.mend.edit import diff, edited, unwritten
-    from anyshape.mend.edit import write as write_files
+    from anyshape.repair.edit import diff, edited, unwritten
+    from anyshape.repair.edit import write as write_files
 
     files = edited(made.repairs)
     told: dict[str, Any] = {

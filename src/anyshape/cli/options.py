@@ -12,7 +12,7 @@ from anyshape.dims import parse_input, parse_range, parse_shape
 from anyshape.errors import ParseError
 
 if TYPE_CHECKING:
-    from anyshape.target import Target
+    from anyshape.inputs.target import Target
 
 __all__ = [
     "Dims",
@@ -105,7 +105,7 @@ def target_of(text: str, inputs: Sequence[str] | None) -> Target:
     """The target of a command, with its texts read before PyTorch is loaded for it."""
     for item in inputs or ():
         parse_input(item)
-    from anyshape.target import load_target
+    from anyshape.inputs.target import load_target
 
     return load_target(text, inputs or ())
 

@@ -13,7 +13,7 @@ from anyshape.cli.screen import Screen, screen
 from anyshape.errors import Fault, FileError, UsageError
 
 if TYPE_CHECKING:
-    from anyshape.contract import Contract
+    from anyshape.contract.contract import Contract
 
 __all__ = ["run"]
 
@@ -38,7 +38,7 @@ def run(
 
 
 def _contract(file: str) -> Contract:
-    from anyshape.artifact import contract_of, read_model
+    from anyshape.artifact.write import contract_of, read_model
 
     contract = contract_of(read_model(file))
     if contract is None:
@@ -71,8 +71,8 @@ def _outputs(file: str, contract: Contract, sizes: dict[str, int], seed: int) ->
     import numpy as np
     import torch
 
-    from anyshape.runtime import OnnxRuntime, RuntimeFailure, to_numpy
-    from anyshape.values import make_tensor, rule_from_json
+    from anyshape.inputs.values import make_tensor, rule_from_json
+    from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy
 
     runtime = OnnxRuntime.of_file(file)
     generator = np.random.default_rng(seed)

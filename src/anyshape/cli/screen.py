@@ -19,7 +19,7 @@ from rich.text import Text
 from anyshape.errors import AnyshapeError, SourceLine, VerifyFault
 
 if TYPE_CHECKING:
-    from anyshape.contract import Contract
+    from anyshape.contract.contract import Contract
     from anyshape.progress import Progress
 
 __all__ = ["Screen", "bytes_text", "contract_json", "screen", "where_json"]

@@ -21,7 +21,7 @@ from anyshape.cli.screen import Screen, contract_json, screen, where_json
 
 if TYPE_CHECKING:
     from anyshape.errors import SourceLine
-    from anyshape.foreign import Failure, Judgement
+    from anyshape.judge import Failure, Judgement
 
 __all__ = ["marked", "verify"]
 
@@ -40,13 +40,13 @@ def verify(
     """Find the sizes at which an ONNX file is wrong. It may come from any exporter."""
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
-        from anyshape.artifact import read_model
+        from anyshape.artifact.write import read_model
 
         read_model(file)  # a broken file is told before the model is built
         with out.stations(tell=verbose) as progress:
             progress.doing("read", against)
             target = target_of(against, make)
-            from anyshape.foreign import judge
+            from anyshape.judge import judge
 
             found = judge(
                 file,

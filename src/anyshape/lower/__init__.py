@@ -9,12 +9,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from anyshape import torch_bridge
 from anyshape.capture.program import Program
-from anyshape.contract import Contract, Tensor
+from anyshape.capture.tape.steps import Step
+from anyshape.contract.contract import Contract, Tensor
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.translate import STEP, translate, translate_alone
-from anyshape.tape.steps import Step
+from anyshape.torch_bridge import process, torchlib
 
 __all__ = ["STEP", "lower", "lower_alone", "name_outputs"]
 
@@ -28,8 +28,8 @@ def lower(
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
     table = {**TRANSLATIONS, **(translations or {})}
-    with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
-        model = torch_bridge.at_opset(translate(program.body, contract, table), opset)
+    with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
+        model = torchlib.at_opset(translate(program.body, contract, table), opset)
     _separate_outputs(model)
     _name_inputs(model, contract)
     name_outputs(model, contract)
@@ -49,9 +49,9 @@ def lower_alone(
     Its inputs are the step's tensors in order, each once, weights among them, then the sizes by name.
     """
     table = {**TRANSLATIONS, **(translations or {})}
-    with torch_bridge.quiet(), contextlib.redirect_stdout(io.StringIO()):
+    with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
         translated, places = translate_alone(step, names, table)
-        model = torch_bridge.at_opset(translated, opset)
+        model = torchlib.at_opset(translated, opset)
     _separate_outputs(model)
     for number, value in enumerate(model.graph.outputs):
         value.name, value.shape = f"output_{number}", None

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from anyshape.contract import Contract
+from anyshape.contract.contract import Contract
 from anyshape.dims import Relation
 from anyshape.lower.sizes import SizeNodes, axis_sources
 

@@ -8,9 +8,9 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from anyshape import torch_bridge
+from anyshape.capture.tape.steps import Step, Value, map_leaves
 from anyshape.dims import Expr, Real
-from anyshape.tape.steps import Step, Value, map_leaves
+from anyshape.torch_bridge import schemas, torchlib
 
 __all__ = ["promoted"]
 
@@ -58,7 +58,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
 
     args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]
     if wanted is not None and wanted.is_complex:
-        places = torch_bridge.tensor_arguments(step.target)
+        places = schemas.tensor_arguments(step.target)
         args = [
             _number(item, wanted) if k in places and isinstance(item, (int, float, complex)) else item
             for k, item in enumerate(args)
@@ -71,28 +71,28 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
 
 
 def _cast(value: ir.Value, wanted: torch.dtype, shape: ir.Shape | None) -> ir.Value:
-    made: ir.Value = torch_bridge.onnx_opset().Cast(value, to=torch_bridge.onnx_dtype(wanted))
-    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted), shape
+    made: ir.Value = torchlib.onnx_opset().Cast(value, to=torchlib.onnx_dtype(wanted))
+    made.dtype, made.shape = torchlib.onnx_dtype(wanted), shape
     return made
 
 
 def _number(number: complex, wanted: torch.dtype) -> ir.Value:
     """A plain number as a complex tensor."""
     pair = torch.view_as_real(torch.tensor(number, dtype=wanted))
-    made: ir.Value = torch_bridge.onnx_opset().Constant(value=ir.tensor(pair.numpy()))
-    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted.to_real()), ir.Shape([2])
+    made: ir.Value = torchlib.onnx_opset().Constant(value=ir.tensor(pair.numpy()))
+    made.dtype, made.shape = torchlib.onnx_dtype(wanted.to_real()), ir.Shape([2])
     return made
 
 
 def _paired(value: ir.Value, leaf: Value, wanted: torch.dtype) -> ir.Value:
     """A real tensor as a complex one: pairs of itself and zero."""
-    op = torch_bridge.onnx_opset()
+    op = torchlib.onnx_opset()
     real = op.Unsqueeze(
-        op.Cast(value, to=torch_bridge.onnx_dtype(wanted.to_real())), op.Constant(value_ints=[-1])
+        op.Cast(value, to=torchlib.onnx_dtype(wanted.to_real())), op.Constant(value_ints=[-1])
     )
     made: ir.Value = op.Concat(real, op.Sub(real, real), axis=-1)
     sizes = [size if isinstance(size, int) else None for size in leaf.shape]
-    made.dtype, made.shape = torch_bridge.onnx_dtype(wanted.to_real()), ir.Shape([*sizes, 2])
+    made.dtype, made.shape = torchlib.onnx_dtype(wanted.to_real()), ir.Shape([*sizes, 2])
     return made
 
 

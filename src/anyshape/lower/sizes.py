@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from anyshape.contract import Contract
+from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.dims.expr import Call
 from anyshape.dims.real import Real

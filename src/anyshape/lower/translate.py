@@ -10,16 +10,16 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from anyshape import torch_bridge
-from anyshape.contract import Contract
+from anyshape.capture.tape.constants import index_tensor
+from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
+from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Real
 from anyshape.errors import LowerFault
 from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
-from anyshape.source import first_line
-from anyshape.tape.constants import index_tensor
-from anyshape.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
+from anyshape.source.lines import first_line
+from anyshape.torch_bridge import schemas, torchlib
 
 __all__ = ["STEP", "translate", "translate_alone"]
 
@@ -38,7 +38,7 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
     graph = ir.Graph(
         inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
     )
-    return torch_bridge.finished_model(graph, scope.recorder)
+    return torchlib.finished_model(graph, scope.recorder)
 
 
 def translate_alone(
@@ -64,7 +64,7 @@ def translate_alone(
         initializers=list(scope.weights.values()),
         name="main_graph",
     )
-    return torch_bridge.finished_model(graph, scope.recorder), places
+    return torchlib.finished_model(graph, scope.recorder), places
 
 
 def _first(body: Tape | Split) -> Tape:
@@ -80,7 +80,7 @@ class _Scope:
         self, translations: Translations, values: dict[Value, ir.Value], weights: dict[Any, ir.Value]
     ) -> None:
         self.translations, self.values, self.weights = translations, values, weights
-        self.recorder = torch_bridge.onnx_recorder()
+        self.recorder = torchlib.onnx_recorder()
         self.sizes = SizeNodes({}, self._add)
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -102,7 +102,7 @@ class _Scope:
     def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The outputs of a tape, or of the side that a condition chooses."""
         if isinstance(body, Split):
-            with torch_bridge.recording(self.recorder):
+            with torchlib.recording(self.recorder):
                 condition = self.sizes.holds(body.condition)
             graphs = {"then_branch": body.then, "else_branch": body.otherwise}
             sides = [ir.AttrGraph(name, self._side(side, inputs)) for name, side in graphs.items()]
@@ -145,7 +145,7 @@ class _Scope:
         return outputs
 
     def _step(self, step: Step) -> None:
-        with torch_bridge.recording(self.recorder):
+        with torchlib.recording(self.recorder):
             if step.target is rolled:
                 self._keep(step, self._loop(step, step.body))
             elif step.target is chosen:
@@ -164,8 +164,8 @@ class _Scope:
         own = COMPLEX if step.is_complex else self.translations
         target = step.target
         if any(isinstance(leaf, (Expr, Real)) for leaf in step.args):
-            target = torch_bridge.for_tensors(target)  # a size comes as a tensor, not as a plain number
-        function = own.get(target) or torch_bridge.onnx_function(target, step.is_complex)
+            target = schemas.for_tensors(target)  # a size comes as a tensor, not as a plain number
+        function = own.get(target) or torchlib.onnx_function(target, step.is_complex)
         if function is None:
             raise LowerFault(
                 f"ONNX has no translation for the operator {_name(step.target)}",
@@ -177,7 +177,7 @@ class _Scope:
     def _loop(self, step: Step, body: LoopBody) -> list[ir.Value]:
         """An ONNX Loop; its body sees everything that is known outside of it."""
         inner = self._within()
-        number, going = torch_bridge.onnx_input(body.index), torch_bridge.onnx_input("going")
+        number, going = torchlib.onnx_input(body.index), torchlib.onnx_input("going")
         number.dtype, number.shape = ir.DataType.INT64, ir.Shape([])
         going.dtype, going.shape = ir.DataType.BOOL, ir.Shape([])
         inner.sizes.made[Expr.of(body.index)] = number
@@ -222,7 +222,7 @@ class _Scope:
             made = self.sizes.real(leaf)
             made.dtype, made.shape = ir.DataType.FLOAT, ir.Shape([])
             return made
-        return torch_bridge.onnx_argument(leaf)
+        return torchlib.onnx_argument(leaf)
 
     def _by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
         """A tensor whose entries are an expression of their indices: those are ranges, each along its own axis."""
@@ -240,12 +240,12 @@ class _Scope:
         full = self._add(
             "Concat", [self._add("Reshape", [s, inner.constants([1])], {}) for s in sizes], {"axis": 0}
         )
-        cast = self._add("Cast", [made], {"to": torch_bridge.onnx_dtype(dtype)})
+        cast = self._add("Cast", [made], {"to": torchlib.onnx_dtype(dtype)})
         return self._add("Expand", [cast, full], {})
 
     def _keep(self, step: Step, result: Any) -> None:
         """Note what the step's outputs are; ONNX sequences are taken apart."""
-        if isinstance(result, ir.Value) and torch_bridge.returns_a_list(step.target):
+        if isinstance(result, ir.Value) and schemas.returns_a_list(step.target):
             result = [
                 self._add("SequenceAt", [result, self.sizes.constant(k)], {})
                 for k in range(len(step.outputs))
@@ -278,20 +278,20 @@ def _describe(output: ir.Value, value: Value) -> None:
     sizes: list[int | None] = [size if isinstance(size, int) else None for size in value.shape]
     real = value.dtype.to_real() if value.dtype.is_complex else value.dtype
     if output.dtype is None:
-        output.dtype = torch_bridge.onnx_dtype(real)
+        output.dtype = torchlib.onnx_dtype(real)
     output.shape = ir.Shape([*sizes, 2] if value.dtype.is_complex else sizes)
 
 
 def _graph_input(value: Value, name: str) -> ir.Value:
-    made = torch_bridge.onnx_input(name)
+    made = torchlib.onnx_input(name)
     _describe(made, value)
     return made
 
 
 def _weight(value: Value, tensor: torch.Tensor, name: str) -> ir.Value:
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    made = torch_bridge.onnx_input(name)
-    made.const_value = torch_bridge.onnx_tensor(real, name)
+    made = torchlib.onnx_input(name)
+    made.const_value = torchlib.onnx_tensor(real, name)
     _describe(made, value)
     return made
 

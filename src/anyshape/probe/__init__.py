@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from anyshape.dims import Expr, Range
 from anyshape.errors import SourceLine
+from anyshape.inputs.read import Case
+from anyshape.inputs.values import Rule
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction, generic_point, is_generic, leave_limits, leave_ones, relations
 from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
-from anyshape.read import Case
-from anyshape.source import first_line, line_of_exception
-from anyshape.values import Rule
+from anyshape.source.lines import first_line, line_of_exception
 
 __all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 

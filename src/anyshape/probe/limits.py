@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from anyshape.dims import Expr
+from anyshape.inputs.read import Input
+from anyshape.inputs.values import Rule
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
-from anyshape.read import Input
-from anyshape.values import Rule
 
 __all__ = ["Limit", "limits"]
 

@@ -18,9 +18,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from anyshape import torch_bridge
-from anyshape.read import Case, Shapes
-from anyshape.values import Rule, make_tensors, rules_of
+from anyshape.inputs.read import Case, Shapes
+from anyshape.inputs.values import Rule, make_tensors, rules_of
+from anyshape.torch_bridge import process, tracing
 
 __all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
 
@@ -79,7 +79,7 @@ class Oracle:
         heavy = self.case.parameters > MANY_PARAMETERS
         self.fake = self.case.on_meta or heavy or any(item.example.is_meta for item in self.case.inputs)
         self._fake_weights: dict[str, torch.Tensor] | None = None
-        self._mode = torch_bridge.fake_mode() if self.fake else None
+        self._mode = tracing.fake_mode() if self.fake else None
         if not self.fake and self.trial(self.example).seconds > SLOW_RUN:
             self._use_fake_if_it_agrees()
         if not self.fake:
@@ -148,7 +148,7 @@ class Oracle:
         counter, start = _Counter(), time.monotonic()
         try:
             # The fused attention kernels don't check that keys and values have one length; the plain one does.
-            with torch_bridge.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
+            with process.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
                 sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
                 if fakes is None:
                     tensors = make_tensors(self.case, rules, shapes, sizes)
@@ -191,7 +191,7 @@ class Oracle:
             tensors = [item.example for item in self.case.inputs]
             tensors[number] = make_tensors(self.case, kept, self.case.shapes, {}, anew=True)[number]
             try:
-                with torch_bridge.quiet():
+                with process.quiet():
                     self.case.run(tensors)
             except Exception:
                 kept[number] = Rule("stretched", kept[number].low, kept[number].high)
@@ -199,7 +199,7 @@ class Oracle:
 
     def _use_fake_if_it_agrees(self) -> None:
         """A slow model moves to fake tensors unless they can't follow it (it looks at values)."""
-        self.fake, self._mode, self.known = True, torch_bridge.fake_mode(), {}
+        self.fake, self._mode, self.known = True, tracing.fake_mode(), {}
         if not self.trial(self.example).ok:
             self.fake, self._mode, self.known = False, None, {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anyshape.capture.recurrent import TRANSLATIONS as RECURRENT
 from anyshape.lower.operators import (
     distances,
     elementwise,
@@ -20,7 +21,6 @@ from anyshape.lower.operators import (
     sorting,
 )
 from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
-from anyshape.recurrent import TRANSLATIONS as RECURRENT
 
 __all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
 

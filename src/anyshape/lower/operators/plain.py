@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 from onnxscript.onnx_opset import opset18
 
-from anyshape import torch_bridge
+from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
 
@@ -51,7 +51,7 @@ def attention(
     """Attention as torch.onnx has it; where heads share keys and values, these are repeated first."""
     if enable_gqa:
         key, value = _repeated(key, query), _repeated(value, query)
-    stock = torch_bridge.onnx_function(aten.scaled_dot_product_attention.default, False)
+    stock = torchlib.onnx_function(aten.scaled_dot_product_attention.default, False)
     assert stock is not None
     return stock(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 

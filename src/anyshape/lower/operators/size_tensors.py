@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from onnxscript.onnx_opset import opset18
 
-from anyshape.tape.constants import sizes_tensor
+from anyshape.capture.tape.constants import sizes_tensor
 
 __all__ = ["TRANSLATIONS"]
 

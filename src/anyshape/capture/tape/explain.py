@@ -1,0 +1,332 @@
+"""Explain: tapes of one module at several sizes become one tape for all: each number that moved, an expression."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from anyshape.capture.tape.constants import explained_constant
+from anyshape.capture.tape.contexts import Place, made_by, number_places, shared_contexts
+from anyshape.capture.tape.explainer import Decision, Explainer, Unexplained
+from anyshape.capture.tape.formulas import shared_formulas
+from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, leaves, rolled
+from anyshape.dims import Expr
+from anyshape.errors import SourceLine
+
+__all__ = ["Apart", "explained", "lined_up", "numbered"]
+
+Sizes = Mapping[str, int]
+
+
+class Apart(Exception):
+    """The tapes do not run the same operators: from which step on, and the steps there."""
+
+    def __init__(self, number: int, steps: Sequence[Step | None]) -> None:
+        super().__init__(f"the tapes part at step {number}")
+        self.number, self.steps = number, steps
+
+
+def lined_up(tapes: Sequence[Tape], known: int = 0) -> list[list[Step]]:
+    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers.
+
+    The first ``known`` steps are known to be the same.
+    """
+    names = [numbered(tape) for tape in tapes]
+    longest = max(len(tape.steps) for tape in tapes)
+    for number in range(known, longest):
+        here = [tape.steps[number] if number < len(tape.steps) else None for tape in tapes]
+        first = here[0]
+        for step, ids in zip(here[1:], names[1:], strict=True):
+            if first is None or step is None or not _alike(first, names[0], step, ids):
+                raise Apart(number, here)
+    outputs = [[ids[value] for value in tape.outputs] for tape, ids in zip(tapes, names, strict=True)]
+    if any(item != outputs[0] for item in outputs):
+        raise Apart(longest, [])
+    return [list(steps) for steps in zip(*(tape.steps for tape in tapes), strict=True)]
+
+
+def numbered(tape: Tape) -> dict[Value, Any]:
+    """A name for each value that is the same on every tape: constants by their name, or in the order of their use."""
+    ids: dict[Value, Any] = {value: ("input", k) for k, value in enumerate(tape.inputs)}
+    for number, step in enumerate(tape.steps):
+        for value in step.inputs:
+            if value not in ids:
+                ids[value] = ("constant", tape.names.get(value, (number, len(ids))))
+        for k, value in enumerate(step.outputs):
+            ids[value] = ("step", number, k)
+    for value in tape.outputs:
+        ids.setdefault(value, ("constant", tape.names.get(value, "output")))
+    return ids
+
+
+def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:
+    return (
+        one.target is two.target
+        and one.axes == two.axes
+        and len(one.outputs) == len(two.outputs)
+        and _same_tree(one.args, one_ids, two.args, two_ids)
+        and _same_tree(one.kwargs, one_ids, two.kwargs, two_ids)
+        and all(
+            a.dtype == b.dtype and len(a.shape) == len(b.shape) if a is not None and b is not None else a is b
+            for a, b in zip(one.outputs, two.outputs, strict=True)
+        )
+    )
+
+
+def _same_tree(one: Any, one_ids: Mapping[Value, Any], two: Any, two_ids: Mapping[Value, Any]) -> bool:
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        return len(one) == len(two) and all(
+            _same_tree(a, one_ids, b, two_ids) for a, b in zip(one, two, strict=True)
+        )
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        return one.keys() == two.keys() and all(_same_tree(one[k], one_ids, two[k], two_ids) for k in one)
+    if isinstance(one, Value) and isinstance(two, Value):
+        return bool(one_ids[one] == two_ids[two])
+    if _is_number(one) and _is_number(two):
+        return type(one) is type(two)
+    return type(one) is type(two) and bool(one == two)
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
+
+
+def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
+    """One tape over expressions; ``shapes`` are those of the inputs. `Apart` where the tapes do not line up."""
+    steps = lined_up(tapes)
+    first = tapes[0]
+    new: dict[Value, Value] = {
+        value: replace(value, shape=shape, strides=None)
+        for value, shape in zip(first.inputs, shapes, strict=True)
+    }
+    made = Tape([new[value] for value in first.inputs], {}, [], [])
+    constants = _constants(tapes, steps)
+    for value, (tensors, where) in constants.items():
+        new[value] = replace(value, strides=None)
+        own = value in first.names
+        step = None if own else explained_constant(tensors, new[value], explainer, where)
+        if step is None:
+            made.constants[new[value]] = tensors[0]
+            if own:
+                made.names[new[value]] = first.names[value]
+        else:
+            new[value] = step.outputs[0]
+            made.steps.append(step)
+    formulas = shared_formulas(steps)
+    explainer.contexts = explainer.contexts or shared_contexts(steps)
+    names = number_places(first)
+    for number, column in enumerate(steps):
+        explainer.formulas = formulas.get(column[0], {})
+        if column[0].target is chosen:
+            explainer.near = {
+                key: new[value].shape[axis]
+                for key, (value, axis) in column[0].body.context.items()
+                if value in new
+            }
+        explainer.place = names[number]
+        try:
+            step = _explained(column, [new[value] for value in column[0].inputs], explainer)
+        except Unexplained as fault:
+            fault.step = column[0]  # of the outermost tape: the last to say so
+            raise
+        new.update(zip(column[0].outputs, step.outputs, strict=True))
+        explainer.near.update((key, value.shape[axis]) for key, (value, axis) in made_by(step).items())
+        made.steps.append(step)
+    made.outputs = [new[value] for value in first.outputs]
+    return made
+
+
+def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    kinds = {rolled: _explained_loop, chosen: _explained_choice}
+    return kinds.get(column[0].target, _explained_call)(column, inputs, explainer)
+
+
+def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
+    first, rest, place = column[0], iter(inputs), itertools.count()
+    formulas, name = explainer.formulas, explainer.place
+    atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
+    # Kernels, strides and patch sizes among the arguments are what sizes are divided by.
+    atoms += [Expr.of(k) for k in sorted(_hints(column))]
+
+    def merged(trees: Sequence[Any]) -> Any:
+        one = trees[0]
+        if isinstance(one, (list, tuple)):
+            return type(one)(merged(items) for items in zip(*trees, strict=True))
+        if isinstance(one, Mapping):
+            return {key: merged([tree[key] for tree in trees]) for key in one}
+        if isinstance(one, Value):
+            return next(rest)
+        here = next(place)
+        size = _near(explainer, (*name, here), inputs)
+        if size is not None and all(type(tree) is int for tree in trees):
+            return size
+        formula = formulas.get(here)
+        if formula is not None:
+            made = formula.substitute(
+                {f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)}
+            )
+            return made if made.constant is None else made.constant
+        return explainer.leaf(trees, atoms, first.where)
+
+    args, kwargs = merged([step.args for step in column]), merged([step.kwargs for step in column])
+    outputs = tuple(
+        values[0] and _explained_value(values, atoms, explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    return replace(first, args=args, kwargs=kwargs, outputs=outputs)
+
+
+def _near(explainer: Explainer, place: Place, inputs: Sequence[Value]) -> Any:
+    """A number that is the size of a tensor near by wherever its line runs, or the product of two."""
+    keys = explainer.contexts.get(place)
+    if keys is None:
+        return None
+    sizes: list[Any] = [
+        inputs[key[1]].shape[key[2]] if key[0] == "own" else explainer.near.get(key) for key in keys
+    ]
+    if None in sizes:
+        return None
+    product = math.prod((Expr.of(size) for size in sizes), start=Expr.of(1))
+    return product if product.constant is None else product.constant
+
+
+def _hints(column: Sequence[Step]) -> set[int]:
+    """The numbers among a step's arguments that do not move."""
+    numbers = [[leaf for leaf in leaves(step.args) if type(leaf) is int] for step in column]
+    same = (values[0] for values in zip(*numbers, strict=True) if len(set(values)) == 1)
+    return {value for value in same if 2 <= value <= 64}
+
+
+def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: Explainer) -> Value:
+    axes = zip(*(value.shape for value in values), strict=True)
+    return Value(tuple(explainer.axis(axis, atoms) for axis in axes), values[0].dtype)
+
+
+def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """A loop of all tapes as one: its rounds are so many more rows, in which the round's number is a size as well."""
+    first, plan = column[0], column[0].body.plan
+    going = None
+    try:
+        count = explainer.leaf([step.args[0] for step in column], (), first.where)
+    except Unexplained:
+        going = _while(column)
+        if going is None:
+            raise
+        count = MOST_ROUNDS
+    before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
+    index = f"_t{explainer.depth}"
+    rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
+    rows = [{**explainer.rows[k], index: i} for k, i in rounds]
+    inner = Explainer(
+        rows, (*explainer.names, index), depth=explainer.depth + 1, prefix=f"{explainer.prefix}{index}"
+    )
+    carried = [
+        _explained_value(
+            [
+                column[k].body.blocks[i - 1][source.step].outputs[source.output]
+                if i
+                else column[k].args[1][number]
+                for k, i in rounds
+            ],
+            (),
+            inner,
+        )
+        for number, source in enumerate(plan.carried)
+    ]
+    steps: list[Step] = []
+    for number, roles in enumerate(plan.roles):
+        values = [role.pick(steps, carried, outside) for role in roles]
+        steps.append(_explained([column[k].body.blocks[i][number] for k, i in rounds], values, inner))
+    results = first.body.wanted
+    collected = [inner_ for kind, inner_ in results if kind == "all"]
+    body = LoopBody(
+        index,
+        tuple(carried),
+        tuple(steps),
+        tuple(steps[source.step].outputs[source.output] for source in plan.carried),
+        tuple(steps[source.step].outputs[source.output] for source in collected),
+        tuple(
+            plan.carried.index(source) if kind == "last" else len(plan.carried) + collected.index(source)
+            for kind, source in results
+        ),
+        going,
+    )
+    atoms = [size for value in before for size in value.shape if isinstance(size, Expr)]
+    outputs = tuple(
+        _explained_value(values, atoms, explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
+
+
+def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+    """A choice of all tapes as one: each way from the rows that took it, and the conditions that choose."""
+    first, labels = column[0], [step.body.label for step in column]
+    shapes = [value.shape for value in inputs]
+    given = list(dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, Expr)))
+    ways: dict[int, Tape] = {}
+    for label in dict.fromkeys(labels):
+        rows = [k for k, other in enumerate(labels) if other == label]
+        inner = explainer.among(rows, label, given)
+        ways[label] = explained([column[k].body.tape for k in rows], inner, shapes)
+    outputs = tuple(
+        _explained_value(values, (), explainer)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    body = _split(explainer.decided(labels, first.where), ways, first.where)
+    return replace(first, args=(list(inputs),), outputs=outputs, body=body)
+
+
+def _split(decision: Decision, ways: Mapping[int, Tape], where: SourceLine | None) -> Tape | Split:
+    if isinstance(decision, int):
+        return ways[decision]
+    condition, then, otherwise = decision
+    return Split(condition, where, _split(then, ways, where), _split(otherwise, ways, where))
+
+
+MOST_ROUNDS = 1 << 31
+
+
+def _while(column: Sequence[Step]) -> tuple[int, int, int] | None:
+    """A carried value's axis that is above some size before every round, and not after the last: `while h > 8`."""
+    for number, source in enumerate(column[0].body.plan.carried):
+        for axis in range(len(column[0].args[1][number].shape)):
+            before, after = [], []
+            for step in column:
+                sizes = [block[source.step].outputs[source.output].shape[axis] for block in step.body.blocks]
+                before += [step.args[1][number].shape[axis], *sizes[:-1]]
+                after.append(sizes[-1])
+            if max(after) < min(before):
+                return number, axis, max(after)
+    return None
+
+
+def _some_rounds(count: int) -> list[int]:
+    """Rounds to explain a loop's numbers from: the first, the last, and one between."""
+    return sorted({0, 1, 2, count // 2, count - 2, count - 1} & set(range(count)))
+
+
+Seen = tuple[list[torch.Tensor], SourceLine | None]
+
+
+def _constants(tapes: Sequence[Tape], steps: Sequence[Sequence[Step]]) -> dict[Value, Seen]:
+    """For each constant of the first tape, that constant on every tape, and the line that uses it first."""
+    found: dict[Value, Seen] = {}
+    for column in steps:
+        for values in zip(*(step.inputs for step in column), strict=True):
+            if values[0] in tapes[0].constants and values[0] not in found:
+                found[values[0]] = _on_all(tapes, values), column[0].where
+    for values in zip(*(tape.outputs for tape in tapes), strict=True):
+        if values[0] in tapes[0].constants:
+            found.setdefault(values[0], (_on_all(tapes, values), None))
+    return found
+
+
+def _on_all(tapes: Sequence[Tape], values: Sequence[Value]) -> list[torch.Tensor]:
+    return [tape.constants[value] for tape, value in zip(tapes, values, strict=True)]

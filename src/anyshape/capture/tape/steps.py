@@ -1,0 +1,206 @@
+"""A tape: the operators that a module ran at one set of sizes, in order. Sizes in it may become expressions later."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from anyshape.dims import Relation
+from anyshape.errors import SourceLine
+from anyshape.torch_bridge import schemas
+
+__all__ = [
+    "Body",
+    "LoopBody",
+    "Read",
+    "Split",
+    "Step",
+    "Tape",
+    "Value",
+    "Way",
+    "chosen",
+    "leaves",
+    "map_leaves",
+    "number_of",
+    "rolled",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor on the tape. Two values are the same only if they are the same object."""
+
+    shape: tuple[Any, ...]  # int, or Expr once the tape stands for all sizes
+    dtype: torch.dtype
+    strides: tuple[Any, ...] | None = None
+    traced: Any = None  # the tensor without data that a symbolic trace has in its place
+
+    def __repr__(self) -> str:
+        return f"<{str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One call of an operator. Arguments nest lists; their leaves are values, numbers, dtypes and such."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    where: SourceLine | None = None
+    # Of a loop: `Body`, then `LoopBody` once it stands for all sizes. Of a choice: `Way`, then a tape or a `Split`.
+    body: Any = None
+
+    inputs: tuple[Value, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        values = (leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value))
+        object.__setattr__(self, "inputs", tuple(values))  # read far more often than made
+
+    @property
+    def axes(self) -> tuple[Any, ...]:
+        """The arguments that name axes: another axis is another operation, not another size."""
+        places = _axis_places(self.target)
+        given = [self.args[place] for place in places if place < len(self.args)]
+        named = [value for key, value in self.kwargs.items() if key in AXES]
+        return tuple(map(repr, (*given, *named)))
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it computes with complex numbers: it is given some, or a real tensor meets a complex number."""
+        if any(value.dtype.is_complex for value in self.inputs):
+            return True
+        packet = getattr(self.target, "overloadpacket", None)
+        made = self.outputs[0] if self.outputs else None
+        return packet in ARITHMETIC and made is not None and made.dtype.is_complex
+
+    def mapped(self, change: Callable[[Any], Any]) -> Step:
+        """The step with each leaf of its arguments changed; its outputs stay."""
+        return replace(self, args=map_leaves(change, self.args), kwargs=map_leaves(change, self.kwargs))
+
+    def __repr__(self) -> str:
+        return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
+
+
+aten = torch.ops.aten
+ARITHMETIC = frozenset((aten.add, aten.sub, aten.rsub, aten.mul, aten.div))
+AXES = frozenset(
+    ("dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim", "axis", "source", "destination")
+)
+
+
+@functools.cache
+def _axis_places(target: Any) -> tuple[int, ...]:
+    return tuple(k for k, name in enumerate(schemas.argument_names(target)) if name in AXES)
+
+
+def rolled(count: int, before: list[Any], outside: list[Any]) -> None:
+    """Stands on a tape for a loop: how often, the carried values at first, and what it reads from outside."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def chosen(given: list[Any]) -> None:
+    """Stands on a tape for steps that are others at other sizes: all that any of them reads from outside."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def number_of(value: Any, name: str) -> None:
+    """Stands on a tape for a number that the model reads out of a tensor, and by which name sizes speak of it."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The rounds of a loop as they were run, how the values in them hang together, and which results are used."""
+
+    blocks: tuple[tuple[Step, ...], ...]
+    plan: Any
+    wanted: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """One round of a loop at any size; ``index`` is the name of the round's number in its expressions."""
+
+    index: str
+    carried: tuple[Value, ...]
+    steps: tuple[Step, ...]
+    carried_on: tuple[Value, ...]
+    collected: tuple[Value, ...]
+    results: tuple[int, ...]  # which of the carried, then of the collected, each result of the loop is
+    # A carried value, its axis and a size: the loop goes on while that axis is above the size.
+    going: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What was run at one set of sizes where others are run at other sizes, and which of the ways it is."""
+
+    tape: Tape
+    label: int
+    context: Mapping[Any, tuple[Value, int]]  # axes of tensors near by
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two ways to go on: one where the condition holds, another where it does not."""
+
+    condition: Relation
+    where: SourceLine | None
+    then: Tape | Split
+    otherwise: Tape | Split
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Python looked at the values of a tensor that depends on the inputs' values: what it saw, and where."""
+
+    seen: Any
+    where: SourceLine | None
+
+
+@dataclass(slots=True)
+class Tape:
+    """Inputs, constant tensors by value, the steps, and the outputs."""
+
+    inputs: list[Value]
+    constants: dict[Value, torch.Tensor]
+    steps: list[Step]
+    outputs: list[Value]
+    names: dict[Value, str] = field(default_factory=dict)  # of the constants that are the module's own
+    reads: list[Read] = field(default_factory=list)
+
+    def used_only(self) -> Tape:
+        """The tape without what no output needs."""
+        needed, kept = set(self.outputs), []
+        for step in reversed(self.steps):
+            if step.target is number_of or needed.intersection(step.outputs):
+                kept.append(step)
+                needed.update(step.inputs)
+        constants = {value: tensor for value, tensor in self.constants.items() if value in needed}
+        return replace(self, steps=kept[::-1], constants=constants)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """The leaves of nested lists, tuples and dicts."""
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        for item in tree:
+            yield from leaves(item)
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from leaves(item)
+    else:
+        yield tree
+
+
+def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same nesting with each leaf changed."""
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_leaves(change, item) for item in tree)
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(change, item) for key, item in tree.items()}
+    return change(tree)

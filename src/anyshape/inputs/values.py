@@ -1,0 +1,182 @@
+"""Making legal input values at any size: the example's own values are the best guide.
+
+Each input gets a `Rule`, read off its example:
+
+constant      all values are the same                      → the same value
+mask          only zeros and ones                          → the example stretched; all ones: some ends masked
+progression   0, 1, 2, … along the last axis               → continued
+cells         integers                                     → resampled from the example, whole cells at a time
+stretched     where a model refuses what its rule makes    → the example stretched to the new size
+spread        floats                                       → drawn from the example's own distribution
+index         integers that index another input's dim      → drawn below that dim (probe finds these)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from anyshape.dims import Expr, parse_expr
+from anyshape.inputs.read import Case, Shapes
+
+__all__ = ["Rule", "make_tensors", "rule_from_json", "rules_of"]
+
+KEPT = 64  # values of an example that a rule remembers
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to make values for one input at any size."""
+
+    kind: str
+    low: float = 0
+    high: float = 0
+    seen: tuple[float, ...] = ()
+    limit: Expr | None = None  # index: values go from low to this size, inclusive
+
+    def to_json(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"kind": self.kind, "low": self.low, "high": self.high}
+        if self.seen:
+            made["seen"] = list(self.seen)
+        if self.limit is not None:
+            made["limit"] = str(self.limit)
+        return made
+
+
+def rule_from_json(data: dict[str, Any]) -> Rule:
+    """The rule that `Rule.to_json` wrote."""
+    limit = parse_expr(data["limit"]) if "limit" in data else None
+    return Rule(data["kind"], data["low"], data["high"], tuple(data.get("seen", ())), limit)
+
+
+def rules_of(case: Case) -> tuple[Rule, ...]:
+    """A rule for each input, read off its examples."""
+    pools = [[item.example] for item in case.inputs]
+    for example in case.more_examples:
+        for pool, tensor in zip(pools, example, strict=True):
+            pool.append(tensor)
+    return tuple(_rule(item.path, pool) for item, pool in zip(case.inputs, pools, strict=True))
+
+
+def _rule(path: str, examples: Sequence[torch.Tensor]) -> Rule:
+    if examples[0].is_meta or sum(e.numel() for e in examples) == 0 or examples[0].is_complex():
+        floats = examples[0].is_floating_point()
+        return Rule("spread", -1, 1, (-1.0, -0.3, 0.0, 0.3, 1.0)) if floats else Rule("constant")
+    flat = torch.cat([e.detach().reshape(-1).cpu().to(torch.float64) for e in examples]).numpy()
+    finite = flat[np.isfinite(flat)]
+    if finite.size == 0:
+        return Rule("constant", float(flat[0]), float(flat[0]))
+    low, high = float(finite.min()), float(finite.max())
+    if examples[0].dtype == torch.bool or (np.isin(flat, (0.0, 1.0)).all() and low != high):
+        return Rule("mask", low, high)
+    if low == high == 1 and (not examples[0].is_floating_point() or "mask" in path) and examples[0].dim():
+        return Rule("mask", 0, 1)  # nothing masked in the example, but a mask nonetheless
+    if low == high:
+        return Rule("constant", low, high)
+    if examples[0].is_floating_point():
+        return Rule("spread", low, high, tuple(np.quantile(finite, np.linspace(0, 1, KEPT)).tolist()))
+    if _is_progression(examples[0]):
+        return Rule("progression", low, high)
+    distinct = np.unique(finite)
+    kept = (
+        distinct if distinct.size <= KEPT else distinct[np.linspace(0, distinct.size - 1, KEPT).astype(int)]
+    )
+    return Rule("cells", low, high, tuple(kept.tolist()))
+
+
+def _is_progression(example: torch.Tensor) -> bool:
+    """0, 1, 2, … along the last axis: position ids."""
+    size = example.shape[-1] if example.dim() else 0
+    if size < 3:
+        return False
+    steps = torch.arange(size, device=example.device) + example.select(-1, 0).unsqueeze(-1)
+    return bool((example == steps).all())
+
+
+def make_tensors(
+    case: Case,
+    rules: Sequence[Rule],
+    shapes: Shapes,
+    sizes: dict[str, int],
+    seed: int = 0,
+    *,
+    anew: bool = False,
+) -> list[torch.Tensor]:
+    """Tensors of ``shapes`` with legal values; the example itself where the shapes are its own, unless ``anew``."""
+    if shapes == case.shapes and not anew:
+        return [item.example.clone() for item in case.inputs]
+    generator = np.random.default_rng(seed)
+    return [
+        make_tensor(rule, shape, item.example.dtype, sizes, generator, item.example)
+        for item, rule, shape in zip(case.inputs, rules, shapes, strict=True)
+    ]
+
+
+def make_tensor(
+    rule: Rule,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    sizes: dict[str, int],
+    generator: np.random.Generator,
+    example: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One tensor by its rule; ``example`` lends masks their pattern and cells their company."""
+    device = example.device if example is not None else torch.device("cpu")
+    if device.type == "meta":
+        return torch.empty(shape, dtype=dtype, device=device)
+    if rule.kind == "index" and rule.limit is not None:
+        high = max(0, rule.limit.evaluate(sizes))
+        values: Any = generator.integers(min(int(rule.low), high), high + 1, size=shape)
+        # The largest index is always there, first and last: whether it is legal must not hang on luck.
+        values.reshape(-1)[[0, -1] if values.size else []] = high
+    elif rule.kind == "spread":
+        values = np.interp(generator.random(shape), np.linspace(0, 1, len(rule.seen)), rule.seen)
+    elif rule.kind == "progression":
+        values = np.broadcast_to(int(rule.low) + np.arange(shape[-1]), shape).copy()
+    elif rule.kind == "constant":
+        values = np.full(shape, rule.low)
+    elif rule.kind == "mask" and (example is None or bool((example == 1).all())):
+        values = _tails_masked(shape)
+    elif example is not None and example.numel() > 0 and len(shape) == example.dim():
+        return _resized(example, shape, generator, stretch=rule.kind in ("mask", "stretched"))
+    else:
+        values = generator.choice(np.asarray(rule.seen or (rule.low, rule.high)), size=shape)
+    return torch.as_tensor(np.asarray(values)).to(dtype).to(device)
+
+
+def _tails_masked(shape: tuple[int, ...]) -> Any:
+    """A mask with the end of every other row masked: rows of different lengths, none of them empty."""
+    values = np.ones(shape)
+    if len(shape) and shape[-1] > 1:
+        values.reshape(-1, shape[-1])[::2, (shape[-1] + 1) // 2 :] = 0
+    return values
+
+
+def _resized(
+    example: torch.Tensor, shape: tuple[int, ...], generator: np.random.Generator, *, stretch: bool
+) -> torch.Tensor:
+    """The example at another shape: stretched, or with its cells drawn anew.
+
+    A cell is what lies across the axes that keep their size (the four corners of a box), so that values
+    which belong together stay together.
+    """
+    made = example
+    moving = [axis for axis, size in enumerate(shape) if size != example.shape[axis]]
+    if stretch or len(moving) < 2:
+        for axis in moving:
+            old, new = made.shape[axis], shape[axis]
+            picks = np.arange(new) * old // max(new, 1) if stretch else generator.integers(0, old, size=new)
+            made = made.index_select(axis, torch.as_tensor(picks, device=made.device))
+        return made.clone()
+    still = [axis for axis in range(len(shape)) if axis not in moving]
+    cells = example.permute(*moving, *still).reshape(-1, *(shape[axis] for axis in still))
+    count = int(np.prod([shape[axis] for axis in moving]))
+    picks = generator.integers(0, cells.shape[0], size=count)
+    drawn = cells[torch.as_tensor(picks, device=made.device)]
+    drawn = drawn.reshape(*(shape[axis] for axis in moving), *(shape[axis] for axis in still))
+    order = [*moving, *still]
+    return drawn.permute(*(order.index(axis) for axis in range(len(shape)))).contiguous()

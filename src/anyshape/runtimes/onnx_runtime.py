@@ -1,0 +1,190 @@
+"""Runtimes behind one narrow interface: load a model, run it on named arrays. ONNX Runtime is the first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime
+import torch
+
+from anyshape.errors import FileError
+
+__all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
+
+Array = npt.NDArray[Any]
+TWO_GIGABYTES = 1 << 31
+
+
+class RuntimeFailure(Exception):
+    """A runtime refused to load or to run the model; the message is the runtime's own, in one line."""
+
+
+class Runtime(Protocol):
+    """A loaded model: what verify and load need of any runtime."""
+
+    name: str
+    input_names: list[str]
+    output_names: list[str]
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        """The outputs for named inputs; `RuntimeFailure` if the runtime refuses them."""
+        ...
+
+
+class OnnxRuntime:
+    """ONNX Runtime on the CPU.
+
+    Empty inputs are run in a process of their own: they abort some of its kernels, and the abort of a kernel is
+    the end of its process.
+
+    >>> import onnx_ir as ir
+    >>> x = ir.val("x", ir.DataType.FLOAT, ["n"])
+    >>> node = ir.node("Neg", [x])
+    >>> model = ir.Model(ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
+    >>> OnnxRuntime.of_model(model).run({"x": np.ones(2, np.float32)})
+    [array([-1., -1.], dtype=float32)]
+    """
+
+    name = "ONNX Runtime"
+
+    def __init__(self, model: str | bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RuntimeFailure(_told(error)) from error
+        self.input_names = [item.name for item in self._session.get_inputs()]
+        self.output_names = [item.name for item in self._session.get_outputs()]
+        self._model = model
+        self._worker: _Worker | None = None
+
+    @classmethod
+    def of_model(cls, model: ir.Model) -> OnnxRuntime:
+        """A session for a model in memory; one with over 2 GB of weights goes through a temporary file."""
+        weights = sum(
+            v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None
+        )
+        if weights < TWO_GIGABYTES * 0.9:
+            return cls(ir.to_proto(model).SerializeToString())
+        folder = tempfile.mkdtemp(prefix="anyshape-")
+        path = os.path.join(folder, "model.onnx")
+        try:
+            ir.save(model, path, external_data="model.onnx.data")
+            made = cls(path)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        return made
+
+    @classmethod
+    def of_file(cls, path: str) -> OnnxRuntime:
+        """A session for a file; `FileError` if the runtime can't load it."""
+        try:
+            return cls(path)
+        except RuntimeFailure as failure:
+            raise FileError(f"ONNX Runtime can't load {path}: {failure}") from failure
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        """The outputs for named inputs; `RuntimeFailure` if the runtime refuses them, or dies of them."""
+        if any(array.size == 0 for array in feed.values()):
+            return self._run_apart(feed)
+        try:
+            return list(self._session.run(None, dict(feed)))
+        except Exception as error:
+            raise RuntimeFailure(_told(error)) from error
+
+    def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:
+        if self._worker is None or not self._worker.alive:
+            self._worker = _Worker(self._path())
+        return self._worker.run(feed)
+
+    def _path(self) -> str:
+        if isinstance(self._model, str):
+            return self._model
+        folder = tempfile.mkdtemp(prefix="anyshape-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        path = os.path.join(folder, "model.onnx")
+        with open(path, "wb") as out:
+            out.write(self._model)
+        self._model = path
+        return path
+
+
+class _Worker:
+    """A process that runs one model; it ends with this object, or when a kernel takes it down."""
+
+    def __init__(self, path: str) -> None:
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+        self._process = subprocess.Popen(
+            [sys.executable, script, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        weakref.finalize(self, _end, self._process)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, feed: Mapping[str, Array]) -> list[Array]:
+        data = pickle.dumps(dict(feed))
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(struct.pack("<q", len(data)) + data)
+            self._process.stdin.flush()
+            header = self._process.stdout.read(8)
+            answer = pickle.loads(self._process.stdout.read(struct.unpack("<q", header)[0]))
+        except (OSError, struct.error, EOFError, pickle.UnpicklingError) as error:
+            code = self._process.wait()
+            raise RuntimeFailure(f"its process dies (exit code {code}) on empty inputs") from error
+        if isinstance(answer, str):
+            raise RuntimeFailure(answer)
+        outputs: list[Array] = answer
+        return outputs
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was written to a dead process can't be flushed
+                pipe.close()
+
+
+def _told(error: Exception) -> str:
+    """A runtime's words in one line: what matters is often on its second."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A tensor as an array; bfloat16, which numpy lacks, as ml_dtypes has it."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return np.asarray(tensor.numpy())
+
+
+def to_torch(array: Array) -> torch.Tensor:
+    """An array as a tensor."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.ascontiguousarray(array))

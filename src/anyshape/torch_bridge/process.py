@@ -1,0 +1,85 @@
+"""What a whole process shares: attributes of libraries that are replaced for a while, log levels, warnings.
+
+PyTorch's tracers, its flags and Python's warnings belong to the process, not to a thread. So exports take turns: one
+lock, taken here and nowhere else. A function that is replaced is so for the thread that replaced it only; another
+thread, at work on something else, gets the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["alone", "patched", "quiet"]
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def alone(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """The only thread at work with what the process shares; ``waiting`` is called if another one is."""
+    if not _LOCK.acquire(blocking=False):
+        waiting()
+        _LOCK.acquire()
+    try:
+        yield
+    finally:
+        _LOCK.release()
+
+
+@contextlib.contextmanager
+def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    """``owner.name`` replaced within this context, and put back whatever happens.
+
+    >>> import math
+    >>> with patched(math, "tau", 6):
+    ...     math.tau
+    6
+    """
+    with alone():
+        here = vars(owner).get(name, _MISSING)  # as it stands there: not bound, not inherited
+        made = _in_this_thread(replacement, getattr(owner, name)) if callable(replacement) else replacement
+        setattr(owner, name, made)
+        try:
+            yield
+        finally:
+            delattr(owner, name) if here is _MISSING else setattr(owner, name, here)
+
+
+_MISSING = object()
+
+
+def _in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    thread = threading.get_ident()
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (replacement if threading.get_ident() == thread else original)(*args, **kwargs)
+
+    # A function that remembers its answers is told to forget by these.
+    for attribute in ("cache_clear", "cache_info"):
+        if hasattr(original, attribute):
+            setattr(call, attribute, getattr(original, attribute))
+    return call
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the logs and warnings of the libraries below from the user's terminal: what matters becomes our error."""
+    with alone():
+        loggers = [logging.getLogger(name) for name in ("torch", "onnx_ir", "onnxscript")]
+        before = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)
