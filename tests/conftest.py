@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
-from anyshape.capture.tape import Explainer, Played, Tape, explained, functional, play, record, rolled_up
+from anyshape.capture.tape import Fitter, Played, Tape, functional, merged, play, record, rolled_up
 from anyshape.contract.agree import Agreed, agree
 from anyshape.contract.contract import Contract
 from anyshape.contract.contract import Tensor as TensorOf
 from anyshape.contract.declare import declare
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.inputs.read import Case, evaluation_mode, read
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import evaluation_mode, read
 from anyshape.lower import lower
 from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import probe
@@ -225,12 +226,10 @@ class Lined:
             self.check(tape, row)
         return made
 
-    def explained(self) -> Tape:
+    def merged(self) -> Tape:
         """One tape for all sizes, over the dims by which the inputs' shapes were given."""
         shapes = [tuple(map(_named, shape)) for shape in self.make.shapes]  # type: ignore[attr-defined]
-        return explained(
-            rolled_up(self.tapes), Explainer([dict(row) for row in self.rows], self.names), shapes
-        )
+        return merged(rolled_up(self.tapes), Fitter([dict(row) for row in self.rows], self.names), shapes)
 
     def check(self, tape: Tape, row: Mapping[str, int]) -> None:
         """The tape does at these sizes what the function does, on other values than the recorded ones."""

@@ -18,7 +18,7 @@ from anyshape.errors import ContractFault, DeclarationError, InputError
 from anyshape.inputs.read import read
 from anyshape.inputs.values import make_tensors
 from anyshape.probe import probe
-from anyshape.verify.verify import sizes_to_try
+from anyshape.verify.sizes import sizes_to_try
 
 Found = Callable[..., Any]
 

@@ -8,7 +8,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from anyshape.artifact.write import CONTRACT_KEY, check_writable, contract_of, read_model, save
+from anyshape.artifact.read import CONTRACT_KEY, contract_of, read_model
+from anyshape.artifact.write import check_writable, save
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError
 

@@ -16,7 +16,9 @@ from anyshape.contract.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
 from anyshape.runtimes.onnx_runtime import RuntimeFailure
-from anyshape.verify.verify import Reference, Verdict, verify
+from anyshape.verify.reference import Reference
+from anyshape.verify.verdict import Verdict
+from anyshape.verify.verify import verify
 
 
 class Doubled(nn.Module):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import anyshape
 from anyshape.capture import Traces
 from anyshape.capture.choices import MOST_BOUNDARIES, capture_choices
-from anyshape.capture.tape import Step, Tape, Value, by_numbers, chosen, explained, rolled_up
-from anyshape.capture.tape.explainer import Explainer, Undecided
+from anyshape.capture.tape import Step, Tape, Value, by_numbers, chosen, merged, rolled_up
+from anyshape.capture.tape.fitter import Fitter, Undecided
 from anyshape.errors import CaptureFault
 
 Made = Callable[..., Traces]
@@ -113,9 +113,9 @@ def test_too_many_limits_are_a_fault(traces: Made) -> None:
 
 
 def test_rows_that_no_limit_tells_apart_are_a_fault() -> None:
-    explainer = Explainer([{"n": 3}, {"n": 9}], ("n",))
+    fitter = Fitter([{"n": 3}, {"n": 9}], ("n",))
     with pytest.raises(Undecided, match="goes other ways at other sizes, as no limit of a single dim tells"):
-        explainer.decided([0, 1], None)
+        fitter.decided([0, 1], None)
 
 
 def tape_of_roll(size: int, shift: int) -> Tape:
@@ -140,8 +140,8 @@ def test_a_number_on_either_side_of_a_boundary(run_tape: Callable[..., list[Tens
     tapes = by_numbers([tape_of_roll(n, 3 if n > 7 else 0) for n in sizes], 0)
     assert tapes is not None
     boundary = Relation(Expr.of("n"), "<=", Expr.of(7))
-    explainer = Explainer([{"n": n} for n in sizes], ("n",), boundaries=(boundary,))
-    tape = explained(rolled_up(tapes), explainer, [(2, Expr.of("n"))])
+    fitter = Fitter([{"n": n} for n in sizes], ("n",), boundaries=(boundary,))
+    tape = merged(rolled_up(tapes), fitter, [(2, Expr.of("n"))])
     for n in (4, 7, 8, 20):
         x = torch.randn(2, n)
         assert run_tape(tape, [x], {"n": n})[0].equal(x.roll(3 if n > 7 else 0, 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from anyshape.verify.compare import compare
+from anyshape.compare import compare
 
 
 def test_equal_is_equal() -> None:

@@ -11,7 +11,8 @@ from torch.export import Dim
 from anyshape.contract.declare import FOUND, FREE, STATIC, UNLISTED, Declaration, declare, matches
 from anyshape.dims import Expr, Range, parse_expr
 from anyshape.errors import DeclarationError, ParseError
-from anyshape.inputs.read import Case, read
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import read
 
 
 class Calls(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import anyshape
-from anyshape.artifact.write import CONTRACT_KEY
+from anyshape.artifact.read import CONTRACT_KEY
 from anyshape.errors import FileError, InputError
 from anyshape.runtimes.onnx_runtime import RuntimeFailure
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from anyshape.capture import Traces
-from anyshape.capture.looks import Look, looks_at
+from anyshape.capture.looks.all_ways import looks_on_all_ways
+from anyshape.capture.looks.one_way import Look, looks_at
 from anyshape.capture.tape.steps import Read
-from anyshape.capture.trail import trail_of
 
 TracesOf = Callable[..., Traces]
 ROWS = [{"b": b, "n": n} for b, n in ((3, 6), (3, 7), (5, 9), (4, 17), (2, 24))]
@@ -87,18 +87,18 @@ def test_the_trail_goes_beyond_branches(traces: TracesOf) -> None:
             return x.cumsum(1)
         return x * 2
 
-    trail = trail_of(traces(inside))
-    assert trail.ended is None
-    texts = {look.text(ROWS) for looks in trail.by_line().values() for look in looks}
+    ways = looks_on_all_ways(traces(inside))
+    assert ways.ended is None
+    texts = {look.text(ROWS) for looks in ways.by_line().values() for look in looks}
     assert texts == {"20 < n", "40 < n", "b"}
-    reached = trail.lines_of_example()
+    reached = ways.lines_of_example()
     assert reached is not None and len(reached) == 1
 
 
 def test_an_example_whose_sizes_are_alike(traces: TracesOf) -> None:
-    trail = trail_of(traces(several, "b, n", 4, 4))
-    assert trail.example == {"b": 4, "n": 4}
-    assert {look.text(ROWS) for looks in trail.by_line().values() for look in looks} == {"n//2", "8 < n", "b"}
+    ways = looks_on_all_ways(traces(several, "b, n", 4, 4))
+    assert ways.example == {"b": 4, "n": 4}
+    assert {look.text(ROWS) for looks in ways.by_line().values() for look in looks} == {"n//2", "8 < n", "b"}
 
 
 def test_a_number_that_is_read_as_an_expression_of_sizes(traces: TracesOf) -> None:
@@ -106,7 +106,7 @@ def test_a_number_that_is_read_as_an_expression_of_sizes(traces: TracesOf) -> No
         return x.reshape(int((x == x).sum()))
 
     case = traces(counting)
-    trail = trail_of(case)
+    ways = looks_on_all_ways(case)
     for row in ROWS:
         case.at(row)
-    assert [trail.read_as(read) for read in trail.reads] == ["b*n"]
+    assert [ways.read_as(read) for read in ways.reads] == ["b*n"]

@@ -9,7 +9,8 @@ from torch import nn
 
 from anyshape.contract.naming import name_dims
 from anyshape.dims import Expr, parse_expr, parse_shape
-from anyshape.inputs.read import Case, read
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import read
 from anyshape.inputs.values import Rule, rules_of
 
 

@@ -13,7 +13,7 @@ from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
 from anyshape.errors import SourceLine
 from anyshape.ladder.narrow import narrowed, without_smallest
-from anyshape.verify.verify import Row, Verdict
+from anyshape.verify.verdict import Row, Verdict
 
 
 class Doubled(nn.Module):

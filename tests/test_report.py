@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from anyshape.artifact.report import write_report
 from anyshape.contract.contract import Contract, Dim, Tensor
 from anyshape.dims import Range, parse_shape
-from anyshape.verify.verify import Row, Verdict
+from anyshape.verify.verdict import Row, Verdict
 
 CONTRACT = Contract(
     (Dim("batch", Range(1), 3),),

@@ -11,7 +11,7 @@ from onnxscript.onnx_opset import opset18
 from torch import Tensor, nn
 
 from anyshape.capture import Split
-from anyshape.capture.tape import Explainer, Step, Tape, Value, expanded, explained, functional, record
+from anyshape.capture.tape import Fitter, Step, Tape, Value, expanded, explained, functional, record
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.steps import number_of
 from anyshape.contract.contract import Contract, Dim
@@ -252,7 +252,7 @@ def side(function: Any, weight: Tensor) -> Tape:
     tapes = [
         record(lambda x: [function(x)], [torch.randn(row["n"], 3)], {id(weight): "weight"}) for row in rows
     ]
-    return explained(tapes, Explainer(rows, ("n",)), [(N, 3)])
+    return explained(tapes, Fitter(rows, ("n",)), [(N, 3)])
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_weights_keep_their_names() -> None:
     names = {id(tensor): name for name, tensor in layer.named_parameters()}
     rows = [{"n": n} for n in (5, 7, 11)]
     tapes = [record(lambda x: [layer(x) + torch.ones(2)], [torch.randn(row["n"], 3)], names) for row in rows]
-    tape = explained(tapes, Explainer(rows, ("n",)), [(N, 3)])
+    tape = explained(tapes, Fitter(rows, ("n",)), [(N, 3)])
     model = translate(tape, contract_of("n, 3"), TRANSLATIONS)
     assert {"weight", "bias"} <= set(model.graph.initializers)
     assert [value.name for value in model.graph.inputs] == ["input_0"]

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from anyshape.dims import parse_expr
-from anyshape.inputs.read import Case, read
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import read
 from anyshape.inputs.values import Rule, make_tensors, rule_from_json, rules_of
 
 

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.runtimes.onnx_runtime import RuntimeFailure
-from anyshape.verify.verify import Reference, Row, Verdict, check, sizes_to_try, verify
+from anyshape.verify.reference import Reference
+from anyshape.verify.sizes import sizes_to_try
+from anyshape.verify.verdict import Row, Verdict
+from anyshape.verify.verify import check, verify
 
 Found = Callable[..., Any]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anyshape.errors import AnyshapeError, Fault, InputError, UsageError
     from anyshape.explain import explain
     from anyshape.export import Export, export
-    from anyshape.verify.verify import Verdict
+    from anyshape.verify.verdict import Verdict
 
 _HOMES = {
     "AnyshapeError": "errors",
@@ -44,7 +44,7 @@ _HOMES = {
     "Fault": "errors",
     "InputError": "errors",
     "UsageError": "errors",
-    "Verdict": "verify.verify",
+    "Verdict": "verify.verdict",
     "explain": "explain",
     "export": "export",
     "load": "artifact.load",

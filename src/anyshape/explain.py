@@ -8,22 +8,24 @@ from typing import Any
 
 import torch
 
-from anyshape.capture import Program, Split, Traces, capture_regions, capture_symbolic
+from anyshape.capture import Program, Split, Traces
 from anyshape.capture.differential import first_rows
-from anyshape.capture.looks import Look
-from anyshape.capture.tape import Step, Tape, chosen, rolled
+from anyshape.capture.looks.all_ways import AllWays, looks_on_all_ways
+from anyshape.capture.looks.one_way import Look
+from anyshape.capture.tape import Step, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.trail import Trail, trail_of
+from anyshape.capture.tape.walk import steps_of
 from anyshape.contract.agree import Agreed, agree
-from anyshape.contract.declare import declare
 from anyshape.dims import Expr
-from anyshape.errors import Fault, SourceLine
-from anyshape.inputs.read import Case, as_module, evaluation_mode, read
+from anyshape.dims.names import is_reserved
+from anyshape.errors import SourceLine
+from anyshape.inputs.case import Case
+from anyshape.ladder.rungs import Ground, first_program
 from anyshape.lower.operators import TRANSLATED
-from anyshape.probe import probe
 from anyshape.progress import Progress
 from anyshape.source.blocks import head_of, loop_around
 from anyshape.source.lines import is_library
+from anyshape.understand import understand
 
 __all__ = ["Explanation", "Finding", "explain"]
 
@@ -96,125 +98,114 @@ def explain(
 
     The arguments are those of `anyshape.export`. Nothing is written, and no ONNX model is made.
     """
-    module, notes = as_module(model)
     told = progress or Progress()
-    with evaluation_mode(module):
-        with told.station("read"):
-            case = read(
-                module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs
-            )
-            declared = declare(
-                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
-            )
-        told.done("read", case.summary)
-        with told.station("probe"):
-            evidence = probe(case, progress=lambda text: told.doing("probe", text))
-        told.done("probe", evidence.summary)
+    with understand(
+        model,
+        args,
+        kwargs,
+        told,
+        shapes=shapes,
+        dims=dims,
+        dynamic_axes=dynamic_axes,
+        dynamic_shapes=dynamic_shapes,
+        input_names=input_names,
+        examples=examples,
+        make_inputs=make_inputs,
+    ) as known:
         with told.station("agree"):
-            agreed = agree(case, declared, evidence, notes)
+            agreed = agree(known.case, known.declared, known.evidence)
         with told.station("capture"):
-            made = _explained(case, agreed)
+            made = _explained(known.case, agreed)
         told.done("capture", made.rung)
     return made
 
 
 def _explained(case: Case, agreed: Agreed) -> Explanation:
     traces = Traces(case, agreed, TRANSLATED)
-    trail = trail_of(traces)
+    ways = looks_on_all_ways(traces)
     names = tuple(dim.name for dim in agreed.contract.dims)
-    ended = trail.ended
-    if not trail.by_line() and not trail.reads and ended is None:
+    ended = ways.ended
+    if not ways.by_line() and not ways.reads and ended is None:
         return Explanation((), names, "symbolic")
-    program = _captured(traces)
+    program = first_program(Ground(case, agreed, TRANSLATED))
     found: dict[tuple[SourceLine, str], Finding] = {}
-    for finding in (*_of_program(program, trail), *_of_looks(program, trail), *_of_values(trail)):
+    for finding in (*_of_program(program, ways), *_of_looks(program, ways), *_of_values(ways)):
         found[finding.where, finding.kind] = finding
     findings = sorted(found.values(), key=lambda f: (is_library(f.where), f.where.file, f.where.line, f.kind))
     return Explanation(tuple(findings), names, program.rung, None if ended is None else ended.where)
 
 
-def _captured(traces: Traces) -> Program:
-    """The program of traces at concrete sizes, which an export tries last; PyTorch's own trace if there is none."""
-    try:
-        return capture_regions(traces)
-    except Fault as fault:
-        try:
-            return capture_symbolic(traces.case, traces.agreed, traces.own)
-        except Fault:
-            raise fault from None
-
-
 # What a trace with symbolic sizes tells: the very lines where Python takes a size as a plain value.
 
 
-def _of_looks(program: Program, trail: Trail) -> Iterator[Finding]:
-    reached = trail.lines_of_example()
-    for where, looks in trail.by_line().items():
+def _of_looks(program: Program, ways: AllWays) -> Iterator[Finding]:
+    reached = ways.lines_of_example()
+    for where, looks in ways.by_line().items():
         head = head_of(where)
         numbers = [look for look in looks if not look.is_branch]
         branches = [look for look in looks if look.is_branch]
         made = []
         if numbers:
             looped = head == "for" and _loops_over(program, numbers[0].names)
-            made.append(_loop(numbers[0], trail) if looped else _number(numbers, trail))
+            made.append(_loop(numbers[0], ways) if looped else _number(numbers, ways))
         if branches and not where.text.startswith("assert") and (head or not numbers):
             looped = head == "while" and _loops_over(program, branches[0].names)
-            made.append(_while(branches, trail) if looped else _branch(branches[0], program, trail))
+            made.append(_while(branches, ways) if looped else _branch(branches[0], program, ways))
         for finding in made:
             there = reached is None or where in reached
             yield finding if there else replace(finding, plain="left out, as at the example")
 
 
-def _number(looks: Sequence[Look], trail: Trail) -> Finding:
-    rows = list(first_rows(trail.traces.agreed))
-    values = {look.text(rows): look.at(trail.example) for look in looks}
+def _number(looks: Sequence[Look], ways: AllWays) -> Finding:
+    rows = list(first_rows(ways.traces.agreed))
+    values = {look.text(rows): look.at(ways.example) for look in looks}
     kept = [_short(values[text]) for text in values]
     return Finding(
         looks[0].where, f"kept as {_listed(list(values))}", f"{_listed(kept)}, as at the example", "number"
     )
 
 
-def _loop(look: Look, trail: Trail) -> Finding:
-    text = look.text(list(first_rows(trail.traces.agreed)))
-    return Finding(look.where, f"a loop over {text}", _rounds(look.at(trail.example)), "loop")
+def _loop(look: Look, ways: AllWays) -> Finding:
+    text = look.text(list(first_rows(ways.traces.agreed)))
+    return Finding(look.where, f"a loop over {text}", _rounds(look.at(ways.example)), "loop")
 
 
-def _while(looks: Sequence[Look], trail: Trail) -> Finding:
+def _while(looks: Sequence[Look], ways: AllWays) -> Finding:
     asked = {str(look.condition): look for look in looks}  # each round asks for another size
-    going = [bool(look.at(trail.example)) for look in asked.values()]
+    going = [bool(look.at(ways.example)) for look in asked.values()]
     rounds = going.index(False) if False in going else len(going)
     return Finding(looks[0].where, f"a loop while {_condition(looks[0])}", _rounds(rounds), "loop")
 
 
-def _branch(look: Look, program: Program, trail: Trail) -> Finding:
-    split = next((split for split in program.splits if _decides(split, look, trail)), None)
+def _branch(look: Look, program: Program, ways: AllWays) -> Finding:
+    split = next((split for split in program.splits if _decides(split, look, ways)), None)
     done = f"both ways, by {split.condition}" if split else f"one way for both sides of {_condition(look)}"
-    return Finding(look.where, done, f"the way of {_sizes(trail.example, look.names)}", "branch")
+    return Finding(look.where, done, f"the way of {_sizes(ways.example, look.names)}", "branch")
 
 
-def _decides(split: Split, look: Look, trail: Trail) -> bool:
+def _decides(split: Split, look: Look, ways: AllWays) -> bool:
     """Whether a condition on sizes is the one that Python looked at, or its opposite."""
-    rows = [dict(key[:-1]) for key in trail.traces.known]
+    rows = [dict(key[:-1]) for key in ways.traces.known]
     return len({split.condition.holds(row) == look.at(row) for row in rows}) == 1
 
 
 # What the captured program tells: loops and ways that hang on numbers which Python took before.
 
 
-def _of_program(program: Program, trail: Trail) -> Iterator[Finding]:
-    known: set[SourceLine | None] = {None, *trail.by_line()}
-    looks = [look for found in trail.by_line().values() for look in found]
+def _of_program(program: Program, ways: AllWays) -> Iterator[Finding]:
+    known: set[SourceLine | None] = {None, *ways.by_line()}
+    looks = [look for found in ways.by_line().values() for look in found]
     for split in program.splits:
         if split.where is not None and not any(
-            _decides(split, look, trail) for look in looks if look.is_branch
+            _decides(split, look, ways) for look in looks if look.is_branch
         ):
-            plain = f"the way of {_sizes(trail.example, split.condition.names)}"
+            plain = f"the way of {_sizes(ways.example, split.condition.names)}"
             yield Finding(split.where, f"both ways, by {split.condition}", plain, "branch")
     loops = [look for look in looks if head_of(look.where) in ("for", "while")]
-    for step in _steps(program.body):
+    for step in steps_of(program.body):
         if step.target is rolled and not any(_runs_over(step, look.names) for look in loops):
             yield from _loop_of(step)
-        elif step.target in (sizes_tensor, index_tensor) and trail.ended and step.where not in known:
+        elif step.target in (sizes_tensor, index_tensor) and ways.ended and step.where not in known:
             assert step.where is not None
             yield Finding(step.where, "a tensor for every size", "the tensor of the example", "tensor")
 
@@ -228,7 +219,7 @@ def _loop_of(step: Step) -> Iterator[Finding]:
 
 
 def _loops_over(program: Program, names: frozenset[str]) -> bool:
-    return any(step.target is rolled and _runs_over(step, names) for step in _steps(program.body))
+    return any(step.target is rolled and _runs_over(step, names) for step in steps_of(program.body))
 
 
 def _runs_over(step: Step, names: frozenset[str]) -> bool:
@@ -240,30 +231,16 @@ def _runs_over(step: Step, names: frozenset[str]) -> bool:
 def _names(count: Any) -> frozenset[str]:
     """The dims that decide how often; not the number of a round of a loop around."""
     names = count.names if isinstance(count, Expr) else ()
-    return frozenset(name for name in names if not name.startswith("_"))
-
-
-def _steps(body: Tape | Split) -> Iterator[Step]:
-    """All steps of a program, also those inside its ways and loops."""
-    pending: list[Any] = [body]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Split):
-            pending += [item.then, item.otherwise]
-            continue
-        for step in item.steps:
-            yield step
-            if step.target in (rolled, chosen):
-                pending.append(step.body)
+    return frozenset(name for name in names if not is_reserved(name))
 
 
 # What Python reads of the values of tensors.
 
 
-def _of_values(trail: Trail) -> Iterator[Finding]:
-    for where, item in {item.where: item for item in reversed(trail.reads)}.items():
+def _of_values(ways: AllWays) -> Iterator[Finding]:
+    for where, item in {item.where: item for item in reversed(ways.reads)}.items():
         if where is not None:
-            text = trail.read_as(item)
+            text = ways.read_as(item)
             done = "one way, right for other values too" if text is None else f"kept as {text}"
             single = isinstance(item.seen, (bool, int, float))
             seen = _short(item.seen) if single else "the numbers"

@@ -16,14 +16,13 @@ from anyshape.artifact import write as artifact
 from anyshape.artifact.report import write_report
 from anyshape.contract.agree import agree
 from anyshape.contract.contract import Contract
-from anyshape.contract.declare import declare
 from anyshape.inputs.options import check_torch_options
-from anyshape.inputs.read import as_module, evaluation_mode, read
-from anyshape.ladder.climb import Settings, climb
-from anyshape.probe import probe
+from anyshape.ladder.attempt import Settings, repaired
+from anyshape.ladder.climb import climb
 from anyshape.progress import Progress
-from anyshape.repair import Repair, mending, repaired
-from anyshape.verify.verify import Verdict
+from anyshape.repair import Repair
+from anyshape.understand import understand
+from anyshape.verify.verdict import Verdict
 
 __all__ = ["Export", "export"]
 
@@ -89,33 +88,30 @@ def export(
     is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other
     arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
     """
-    module, remarks = as_module(model)
-    notes = check_torch_options(torch_options) + remarks
+    notes = check_torch_options(torch_options)
     told = progress or _printing(verbose)
     if isinstance(f, (str, os.PathLike)):
         artifact.check_writable(os.fspath(f))
-    with evaluation_mode(module):
-        with told.station("read"):
-            case = read(
-                module, args, kwargs, input_names=input_names, examples=examples, make_inputs=make_inputs
-            )
-            declared = declare(
-                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
-            )
-        told.done("read", case.summary)
-        with told.station("probe"):
-            evidence = probe(case, progress=lambda text: told.doing("probe", text))
-        told.done("probe", evidence.summary)
-        settings = Settings(
-            tuple(output_names or ()),
-            opset_version,
-            custom_translation_table,
-            optimize and do_constant_folding,
-        )
-        with mending(case, declared, evidence, repair, told) as (evidence, repairs):
-            with told.station("agree"):
-                agreed = agree(case, declared, evidence, notes)
-            made = repaired(climb(case, agreed, settings, told), repairs)
+    settings = Settings(
+        tuple(output_names or ()), opset_version, custom_translation_table, optimize and do_constant_folding
+    )
+    with understand(
+        model,
+        args,
+        kwargs,
+        told,
+        shapes=shapes,
+        dims=dims,
+        dynamic_axes=dynamic_axes,
+        dynamic_shapes=dynamic_shapes,
+        input_names=input_names,
+        examples=examples,
+        make_inputs=make_inputs,
+        repair=repair,
+    ) as known:
+        with told.station("agree"):
+            agreed = agree(known.case, known.declared, known.evidence, notes)
+        made = repaired(climb(known.case, agreed, settings, told), known.repairs)
     told.done("verify", str(made.verdict))
     artifact.attach(made.model, made.contract, _versions())
     exported = Export(
@@ -125,7 +121,7 @@ def export(
         made.program.rung,
         _written(made.model, f, external_data),
         told.seconds,
-        repairs,
+        known.repairs,
     )
     if report:
         write_report(exported, artifacts_dir)

@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 import anyshape
 from anyshape.contract.declare import FREE, declare
 from anyshape.errors import ContractFault
-from anyshape.inputs.read import Case, evaluation_mode, read
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import evaluation_mode, read
 from anyshape.probe import probe
 from anyshape.repair import Mended, axis_names, fixed_axes, kept, mended
 from tests.quality.broken import PAIRS, Pair
@@ -58,18 +59,18 @@ def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
         evidence = probe(case)
         fixed = fixed_axes(case, declared, evidence, repair=True)
         wanted = [axis for axis in fixed if declared.sizes[axis[0]][axis[1]] is FREE]
-        with mended(case, evidence, wanted, wanted, axis_names(case, declared)) as (made, sites):
-            yield case, made, sites
+        with mended(case, evidence, wanted, wanted, axis_names(case, declared)) as (made, literals):
+            yield case, made, literals
 
 
 @names(IN_REACH)
 def test_the_right_line_is_blamed_and_the_repair_agrees_with_the_mended_twin(pair: Pair) -> None:
-    with found(pair) as (case, made, sites):
-        lines = {repair.change.site.line for repair in made.repairs}
+    with found(pair) as (case, made, literals):
+        lines = {repair.change.literal.line for repair in made.repairs}
         assert lines and lines <= {*pair.lines, *pair.also} and not made.ambiguous
         twin = pair.mended().eval()
         twin.load_state_dict(case.module.state_dict())
-        with kept(case, sites, made.repairs), torch.no_grad():
+        with kept(case, literals, made.repairs), torch.no_grad():
             for sizes in (pair.example, *pair.held):
                 args, kwargs = pair.inputs(**sizes)
                 torch.testing.assert_close(

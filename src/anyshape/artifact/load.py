@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anyshape.artifact.write import contract_of, read_model
+from anyshape.artifact.read import contract_of, read_model
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError, InputError
 from anyshape.inputs.tree import Structure, flatten, structure_from_json

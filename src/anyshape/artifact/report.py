@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from anyshape.contract.contract import Contract
-from anyshape.verify.verify import Verdict
+from anyshape.verify.verdict import Verdict
 
 __all__ = ["write_report"]
 

@@ -1,4 +1,4 @@
-"""artifact: the contract in the file, and files that appear whole or not at all."""
+"""Write: the contract in the file, and files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-import onnx
 import onnx_ir as ir
 
+from anyshape.artifact.read import CONTRACT_KEY
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError
 
-__all__ = ["CONTRACT_KEY", "attach", "contract_of", "read_model", "save"]
+__all__ = ["attach", "check_writable", "save"]
 
-CONTRACT_KEY = "anyshape.contract.contract"
 PROTOBUF_LIMIT = 1_900_000_000
 
 
@@ -27,12 +26,6 @@ def attach(model: ir.Model, contract: Contract, versions: dict[str, str]) -> Non
         model.metadata_props[f"anyshape.{name}"] = version
     model.producer_name = "anyshape"
     model.producer_version = versions.get("version", "")
-
-
-def contract_of(model: ir.Model) -> Contract | None:
-    """The contract that a model carries; None if it is not ours."""
-    text = model.metadata_props.get(CONTRACT_KEY)
-    return None if text is None else Contract.from_json(text)
 
 
 def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool | None = None) -> str:
@@ -86,30 +79,3 @@ def check_writable(target: str) -> None:
         raise FileError(
             f"can't write {target}: the folder {parent} is read-only", hint="Choose another folder."
         )
-
-
-def read_model(path: str | os.PathLike[str]) -> ir.Model:
-    """The ONNX model at ``path``; `FileError` if there is none or it is broken."""
-    name = os.fspath(path)
-    if not os.path.exists(name):
-        raise FileError(f"there is no file {name}")
-    if os.path.isdir(name):
-        raise FileError(f"{name} is a folder, not an ONNX file")
-    try:
-        model = ir.load(name)
-        _check(name)
-    except Exception as error:
-        lines = str(error).strip().splitlines() or ["it is empty"]
-        raise FileError(f"{name} is not a whole ONNX file: {lines[0]}", hint="Export it again.") from error
-    if not model.graph.outputs:
-        raise FileError(f"{name} is not an ONNX model: it has no outputs", hint="Export it again.")
-    return model
-
-
-def _check(name: str) -> None:
-    """ONNX's own checker, but for outputs without a shape: runtimes take them, and other exporters write them."""
-    try:
-        onnx.checker.check_model(name)
-    except onnx.checker.ValidationError as error:
-        if "Field 'shape' of 'type' is required" not in str(error):
-            raise

@@ -9,8 +9,10 @@ from anyshape.capture.program import Guard
 from anyshape.dims import Range
 from anyshape.errors import VerifyFault
 from anyshape.runtimes.onnx_runtime import Runtime
+from anyshape.verify.reference import Reference
 from anyshape.verify.shrink import Shrunk, shrink
-from anyshape.verify.verify import Reference, Row, Verdict, check
+from anyshape.verify.verdict import Row, Verdict
+from anyshape.verify.verify import check
 
 __all__ = ["fault_of", "shrunk_failure"]
 

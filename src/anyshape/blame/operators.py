@@ -7,8 +7,7 @@ PyTorch, with that step as ONNX Runtime does it, gets another result: ties may b
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,18 +19,22 @@ from anyshape.blame.trace import Cause, capture_cause
 from anyshape.capture.program import Program
 from anyshape.capture.tape import Played, Split, Step, Tape, Value, chosen, play, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.tape.steps import LoopBody, map_leaves, number_of
+from anyshape.capture.tape.steps import map_leaves, number_of
+from anyshape.capture.tape.walk import bodies
+from anyshape.compare import Array, compare
 from anyshape.contract.contract import Contract
 from anyshape.errors import Fault
+from anyshape.inputs.case import OutOfMemory, Refusal, answered
 from anyshape.lower import STEP, lower, lower_alone
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
 from anyshape.torch_bridge import process
-from anyshape.verify.compare import Array, compare
-from anyshape.verify.verify import Reference, Row, check
+from anyshape.verify.reference import Expected, Reference
+from anyshape.verify.verdict import Row
+from anyshape.verify.verify import check
 
 __all__ = ["Lowering", "cause_of"]
 
-MOST_SECONDS = 30.0  # a model of many thousand steps: what was found until then
+MOST_STEPS = 2000  # that are run alone
 aten = torch.ops.aten
 # What is on a tape, but no operator.
 PARTS = {
@@ -69,15 +72,11 @@ def cause_of(lowering: Lowering, reference: Reference, row: Row) -> Cause | None
 
 def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     expected = reference.at(row.sizes)
-    if isinstance(expected, Exception):
+    if not isinstance(expected, Expected):
         return None
-    tensors, outputs, exact = expected
-    body = lowering.program.body
-    try:
-        own = play(body, tensors, row.sizes)
-    except Exception:
-        own = None
-    if own is None or _apart(own, outputs.tensors, exact):
+    tensors, body = expected.tensors, lowering.program.body
+    own = answered(lambda: play(body, tensors, row.sizes))
+    if isinstance(own, (Refusal, OutOfMemory)) or _apart(own, expected.outputs.tensors, expected.exact):
         operators = lowering.translations or {}
         return capture_cause(body, reference.case, reference.agreed, row.sizes, tensors, operators)
     search = _Search(lowering, row.sizes, tensors, own)
@@ -125,10 +124,12 @@ class _Search:
     def suspects(self) -> list[Played]:
         """The steps that differ on the same values, in order, each as it was played when it differed first."""
         found: dict[Step, Played] = {}
-        end = time.monotonic() + MOST_SECONDS
+        left = MOST_STEPS
 
         def look(played: Played) -> None:
-            if played.step not in found and time.monotonic() < end and self.differs(played):
+            nonlocal left
+            left -= 1
+            if played.step not in found and left >= 0 and self.differs(played):
                 found[played.step] = played
 
         play(self.lowering.program.body, self.tensors, self.sizes, look)
@@ -140,11 +141,8 @@ class _Search:
         def look(played: Played) -> Sequence[Any] | None:
             return self.results(played) if played.step is suspect.step else None
 
-        try:
-            made = play(self.lowering.program.body, self.tensors, self.sizes, look)
-        except Exception:
-            return True
-        return _apart(made, self.own)
+        made = answered(lambda: play(self.lowering.program.body, self.tensors, self.sizes, look))
+        return isinstance(made, (Refusal, OutOfMemory)) or _apart(made, self.own)
 
     def gave(self, played: Played) -> str:
         """What ONNX Runtime gives for the step, in words."""
@@ -248,34 +246,16 @@ def _in_double(played: Played, place: int) -> torch.Tensor | None:
             return leaf.double()
         return torch.float64 if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
 
-    try:
-        with torch.no_grad():
-            made = played.step.target(
-                *map_leaves(wider, played.args), **map_leaves(wider, dict(played.kwargs))
-            )
-        found: torch.Tensor = made[place] if isinstance(made, (list, tuple)) else made
-    except Exception:
+    args, kwargs = map_leaves(wider, played.args), map_leaves(wider, dict(played.kwargs))
+    with torch.no_grad():
+        made = answered(lambda: played.step.target(*args, **kwargs))
+    if isinstance(made, (Refusal, OutOfMemory)):
         return None
+    found: torch.Tensor = made[place] if isinstance(made, (list, tuple)) else made
     return found
 
 
 def _constants(body: Tape | Split) -> dict[Value, torch.Tensor]:
     """The constants of a program, those of every side of every choice included."""
-    return {value: tensor for tape in _tapes(body) for value, tensor in tape.constants.items()}
-
-
-def _tapes(body: Tape | Split) -> Iterator[Tape]:
-    if isinstance(body, Split):
-        yield from _tapes(body.then)
-        yield from _tapes(body.otherwise)
-    else:
-        yield body
-        yield from _inner_tapes(body.steps)
-
-
-def _inner_tapes(steps: Sequence[Step]) -> Iterator[Tape]:
-    for step in steps:
-        if step.target is chosen:
-            yield from _tapes(step.body)
-        elif isinstance(step.body, LoopBody):
-            yield from _inner_tapes(step.body.steps)
+    tapes = [inner for inner in bodies(body) if isinstance(inner, Tape)]
+    return {value: tensor for tape in tapes for value, tensor in tape.constants.items()}

@@ -13,12 +13,12 @@ from anyshape.capture import Traces
 from anyshape.capture.tape import Played, Split, Tape, chosen, play, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.steps import leaves, number_of
+from anyshape.compare import compare
 from anyshape.contract.agree import Agreed
 from anyshape.errors import SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case, answered
 from anyshape.lower.operators import TRANSLATED
 from anyshape.runtimes.onnx_runtime import to_numpy
-from anyshape.verify.compare import compare
 
 __all__ = ["Cause", "capture_cause"]
 
@@ -68,10 +68,7 @@ def _steps(body: Tape | Split, tensors: Sequence[torch.Tensor], sizes: Mapping[s
         if played.step.target not in NOT_RUN:
             made.append(played)
 
-    try:
-        play(body, tensors, sizes, look)
-    except Exception:
-        return made
+    answered(lambda: play(body, tensors, sizes, look))
     return made
 
 

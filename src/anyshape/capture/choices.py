@@ -11,9 +11,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from anyshape.capture.differential import Traces, explained_at, first_rows, parting
+from anyshape.capture.differential import Traces, first_rows, merged_at, parting
 from anyshape.capture.program import Program
-from anyshape.capture.tape import Tape, Unexplained, may_be_left_out
+from anyshape.capture.tape import NoExpression, Tape, may_be_left_out
 from anyshape.dims import Expr, Relation
 from anyshape.errors import CaptureFault
 
@@ -42,8 +42,8 @@ def capture_choices(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
             if row not in rows:
                 rows.append(row)
         try:
-            return explained_at(traces, rows, boundaries)
-        except Unexplained:
+            return merged_at(traces, rows, boundaries)
+        except NoExpression:
             if times == TIMES[-1]:
                 raise
     raise AssertionError("the last try returns or raises")

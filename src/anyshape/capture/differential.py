@@ -11,29 +11,29 @@ from anyshape.capture.program import Program
 from anyshape.capture.reads import check_reads
 from anyshape.capture.tape import (
     Apart,
-    Explainer,
+    Fitter,
+    NoExpression,
     Step,
     Tape,
-    Unexplained,
     by_numbers,
     chosen,
     expanded,
-    explained,
     functional,
+    merged,
     record,
     rolled,
     rolled_up,
 )
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract
-from anyshape.dims import Expr, Relation, Space, generic
+from anyshape.dims import Expr, Relation, Space, generic, names
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
-from anyshape.source.lines import first_line, line_of_exception
+from anyshape.source.lines import line_of_exception
 
-__all__ = ["Parted", "Traces", "capture_differential", "explained_at", "first_rows", "parting"]
+__all__ = ["Parted", "Traces", "capture_differential", "first_rows", "merged_at", "parting"]
 
 Sizes = Mapping[str, int]
 
@@ -46,15 +46,15 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
     rows = [*first_rows(traces.agreed), *map(dict, further)]
     for widening in WIDENINGS:
         try:
-            return explained_at(traces, rows)
-        except Unexplained as fault:
+            return merged_at(traces, rows)
+        except NoExpression as fault:
             before = len(rows)
             for row in _wider(traces, list(rows), fault.column, widening):
                 if row not in rows:
                     rows.append(row)
             if len(rows) == before:
                 raise
-    return explained_at(traces, rows)
+    return merged_at(traces, rows)
 
 
 # Steps from the base, where the first rows do not determine a number.
@@ -81,7 +81,7 @@ def _differ_in(one: Sizes, two: Sizes) -> list[str]:
     return [name for name in one if one[name] != two[name]]
 
 
-def explained_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relation] = ()) -> Program:
+def merged_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relation] = ()) -> Program:
     """The program of the traces at these sizes; with ``boundaries``, steps may be others on either side of them."""
     contract = traces.agreed.contract
     rows = [rows[0], *(row for row in rows[1:] if traces.runs(row))]
@@ -90,25 +90,25 @@ def explained_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Rel
     rows = [*rows, rows[0]]
     tapes.append(traces.at(rows[0], seed=1))
     names = tuple(dim.name for dim in contract.dims)
-    explainer = Explainer([dict(row) for row in rows], names, boundaries=tuple(boundaries))
+    fitter = Fitter([dict(row) for row in rows], names, boundaries=tuple(boundaries))
     tensors = traces.tensors(rows[0])
-    check_reads(traces.case, tapes, explainer, tensors, lambda other: traces.record(rows[0], other))
+    check_reads(traces.case, tapes, fitter, tensors, lambda other: traces.record(rows[0], other))
     shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
     try:
-        tape = _one_of(rolled_up(tapes, choices=bool(boundaries)), explainer, shapes)
+        tape = _one_of(rolled_up(tapes, choices=bool(boundaries)), fitter, shapes)
     except Apart as apart:
         raise _parted(traces, rows, tapes) from apart
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
     return Program(tape, _rung(tape), outputs=outputs)
 
 
-def _one_of(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
+def _one_of(tapes: Sequence[Tape], fitter: Fitter, shapes: Sequence[tuple[Any, ...]]) -> Tape:
     """One tape for all. A number that is one of a few, on either side of a boundary, makes its step a choice."""
     while True:
         try:
-            return explained(tapes, explainer, shapes)
-        except Unexplained as fault:
-            apart = _chosen_by_numbers(tapes, fault.step) if explainer.boundaries else None
+            return merged(tapes, fitter, shapes)
+        except NoExpression as fault:
+            apart = _chosen_by_numbers(tapes, fault.step) if fitter.boundaries else None
             if apart is None:
                 raise
             tapes = apart
@@ -148,7 +148,7 @@ def _known(size: Expr | None) -> Any:
 def _spoken(size: Any) -> Expr | None:
     """A size in the contract's words: None if it depends on values."""
     made = Expr.of(size)
-    return None if any(name.startswith("_") for name in made.names) else made
+    return None if any(names.is_reserved(name) for name in made.names) else made
 
 
 def first_rows(agreed: Agreed) -> Iterator[dict[str, int]]:
@@ -240,18 +240,15 @@ class Traces:
         """The tape of one run, as it was run."""
         case = self.case
         own = (*case.module.named_parameters(), *case.module.named_buffers())
-        try:
-            return record(
-                _flat(case),
-                [tensor.clone() for tensor in tensors],
-                {id(tensor): name for name, tensor in own},
-            )
-        except Exception as error:
+        names = {id(tensor): name for name, tensor in own}
+        made = answered(lambda: record(_flat(case), [tensor.clone() for tensor in tensors], names))
+        if isinstance(made, (Refusal, OutOfMemory)):
             raise CaptureFault(
-                f"the model can't be traced at {_text(sizes)}: {first_line(error)}",
-                where=line_of_exception(error),
+                f"the model can't be traced at {_text(sizes)}: {made.text}",
+                where=line_of_exception(made.error),
                 hint="Call the model at these sizes to see why.",
-            ) from error
+            ) from made.error
+        return made
 
 
 def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from anyshape.capture.symbols import Untranslatable, to_expr
 from anyshape.capture.tape import Step, Tape, Value, expanded, functional, tape_of
 from anyshape.capture.tape.steps import map_leaves
-from anyshape.dims import Expr
+from anyshape.dims import Expr, names
 from anyshape.errors import CaptureFault
 from anyshape.torch_bridge import shape_env, tracing
 
@@ -58,7 +57,7 @@ class _Sizes:
         for symbol in expression.free_symbols:
             # A size that depends on values: the trace's own symbol for it becomes a name.
             if symbol not in self.meaning:
-                self.meaning[symbol] = Expr.of("_data_" + re.sub(r"\W", "_", str(symbol)))
+                self.meaning[symbol] = Expr.of(names.data(str(symbol)))
         try:
             made = to_expr(expression, self.meaning)
         except Untranslatable as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,8 @@ import sympy
 
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
-from anyshape.capture.tape import Split, Tape, chosen
+from anyshape.capture.tape import Split, Tape
+from anyshape.capture.tape.walk import bodies
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
@@ -83,21 +84,10 @@ class Program:
     @property
     def splits(self) -> tuple[Split, ...]:
         """Where the graph takes one of two ways, each condition once."""
-        found = {str(split.condition): split for split in _splits(self.body)}
+        found = {str(body.condition): body for body in bodies(self.body) if isinstance(body, Split)}
         return tuple(found.values())
 
     @property
     def open_guards(self) -> tuple[Guard, ...]:
         """The guards that do not follow from the contract: sizes on both sides of them must be tried."""
         return tuple(item for item in self.guards if not item.proved)
-
-
-def _splits(body: Tape | Split) -> Iterator[Split]:
-    if isinstance(body, Split):
-        yield body
-        yield from _splits(body.then)
-        yield from _splits(body.otherwise)
-    else:
-        for step in body.steps:
-            if step.target is chosen:
-                yield from _splits(step.body)

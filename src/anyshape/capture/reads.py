@@ -7,14 +7,16 @@ provoked with other values, and the tape has to give the model's own result ther
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from anyshape.capture.tape import Explainer, Tape, play
+from anyshape.capture.tape import Fitter, Tape, play
+from anyshape.compare import same
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, answered
 
 __all__ = ["check_reads"]
 
@@ -22,7 +24,7 @@ Trace = Callable[[Sequence[torch.Tensor]], Tape]
 
 
 def check_reads(
-    case: Case, tapes: Sequence[Tape], explainer: Explainer, tensors: Sequence[torch.Tensor], trace: Trace
+    case: Case, tapes: Sequence[Tape], fitter: Fitter, tensors: Sequence[torch.Tensor], trace: Trace
 ) -> None:
     """`CaptureFault` where the tapes rely on values. ``tensors`` are the first tape's, ``trace`` records others."""
     counts = {len(tape.reads) for tape in tapes}
@@ -30,7 +32,7 @@ def check_reads(
     for reads in zip(*(tape.reads for tape in tapes), strict=False):
         seen = [read.seen for read in reads]
         moves = all(type(item) is int for item in seen) and len(set(seen)) > 1
-        if len(counts) > 1 or not moves or explainer.size(seen) is None:
+        if len(counts) > 1 or not moves or fitter.size(seen) is None:
             open_lines.setdefault(reads[0].where, reads[0].seen)
     if open_lines:
         for line in _settled(case, tapes[0], tensors, trace, set(open_lines)):
@@ -50,21 +52,22 @@ def _settled(
     before = {read.where: read.seen for read in tape.reads if read.where in lines}
     settled = set()
     for other in _variants(tensors):
+        expected = case.run(other)
+        if not isinstance(expected, Outputs):
+            continue  # values that the model refuses tell nothing
         try:
             again = trace(other)
-            expected = case.run(other).tensors
-            got = play(tape, [tensor.clone() for tensor in other])
-        except Exception:
-            continue  # values that the model refuses tell nothing
-        if not all(_equal(one, two) for one, two in zip(expected, got, strict=True)):
+        except CaptureFault:
+            continue
+        copies = [tensor.clone() for tensor in other]
+        got = answered(functools.partial(play, tape, copies))
+        if isinstance(got, (Refusal, OutOfMemory)):
+            return set()
+        if not all(same(one, two, 1e-3, 1e-4) for one, two in zip(expected.tensors, got, strict=True)):
             return set()
         now = {read.where: read.seen for read in again.reads}
         settled |= {line for line, seen in before.items() if repr(now.get(line)) != repr(seen)}
     return settled
-
-
-def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return one.shape == two.shape and torch.allclose(one.double(), two.double(), 1e-3, 1e-4, equal_nan=True)
 
 
 def _variants(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

@@ -19,7 +19,7 @@ from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
 from anyshape.source.lines import first_line, innermost_line, line_of_exception

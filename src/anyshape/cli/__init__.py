@@ -1,4 +1,4 @@
-"""The command line: ``anyshape export``, ``fix``, ``explain``, ``show``, ``verify`` and ``run``.
+"""The command line: ``anyshape export``, ``repair``, ``explain``, ``show``, ``verify`` and ``run``.
 
 Exit code 0: right. 1: a fault was found. 2: the call was wrong. 130: interrupted. PyTorch is imported inside the
 commands, so that ``anyshape --help`` is quick.
@@ -14,7 +14,7 @@ import typer
 
 from anyshape.cli.explain import explain
 from anyshape.cli.export import export
-from anyshape.cli.fix import fix
+from anyshape.cli.repair import repair
 from anyshape.cli.run import run
 from anyshape.cli.show import show
 from anyshape.cli.verify import verify
@@ -29,7 +29,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(export)
-app.command()(fix)
+app.command()(repair)
+app.command("fix", hidden=True)(repair)  # what people type
 app.command()(explain)
 app.command()(show)
 app.command()(verify)

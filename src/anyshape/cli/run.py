@@ -38,7 +38,7 @@ def run(
 
 
 def _contract(file: str) -> Contract:
-    from anyshape.artifact.write import contract_of, read_model
+    from anyshape.artifact.read import contract_of, read_model
 
     contract = contract_of(read_model(file))
     if contract is None:

@@ -27,7 +27,7 @@ __all__ = ["Screen", "bytes_text", "contract_json", "screen", "where_json"]
 WAITING = {
     "read": "running the model at its example",
     "probe": "trying sizes in PyTorch",
-    "mend": "looking for sizes in the source",
+    "repair": "looking for sizes in the source",
     "agree": "naming the sizes",
     "capture": "tracing the model",
     "lower": "translating to ONNX",

@@ -27,7 +27,7 @@ def show(
 ) -> None:
     """Show the contract of an ONNX file, its weights and its operators."""
     with screen(as_json, verbose) as out:
-        from anyshape.artifact.write import contract_of, read_model
+        from anyshape.artifact.read import contract_of, read_model
 
         model = read_model(file)
         facts = _facts(file, model)
@@ -71,7 +71,7 @@ def _facts(file: str, model: ir.Model) -> dict[str, Any]:
 
 
 def _what_onnx_says(out: Screen, model: ir.Model) -> dict[str, Any]:
-    from anyshape.judge import tensors_of
+    from anyshape.artifact.signature import tensors_of
 
     inputs, outputs = tensors_of(model)
     width = max(len(item.name) for item in (*inputs, *outputs))

@@ -20,8 +20,9 @@ from anyshape.cli.options import (
 from anyshape.cli.screen import Screen, contract_json, screen, where_json
 
 if TYPE_CHECKING:
+    from anyshape.blame.branch import Failure
     from anyshape.errors import SourceLine
-    from anyshape.judge import Failure, Judgement
+    from anyshape.judge import Judgement
 
 __all__ = ["marked", "verify"]
 
@@ -40,7 +41,7 @@ def verify(
     """Find the sizes at which an ONNX file is wrong. It may come from any exporter."""
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
-        from anyshape.artifact.write import read_model
+        from anyshape.artifact.read import read_model
 
         read_model(file)  # a broken file is told before the model is built
         with out.stations(tell=verbose) as progress:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from anyshape.contract.contract import Contract, Dim, Tensor
 from anyshape.contract.declare import FREE, STATIC, UNLISTED, Declaration, Size
 from anyshape.contract.naming import name_dims
-from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt
+from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt, names
 from anyshape.dims import generic as generic_rows
 from anyshape.errors import ContractFault, DeclarationError
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case
 from anyshape.inputs.values import Rule
 from anyshape.probe import Evidence, FoundDim
 
@@ -56,7 +56,7 @@ class _Union:
             return
         self.said[found] = declared
         known = self.resolved(found)
-        unknown = sorted(name for name in known.names if _is_provisional(name))
+        unknown = sorted(name for name in known.names if names.is_found(name))
         affine, square = known.affine(), known.squared()
         if unknown and square is not None:
             root, offset = square
@@ -97,10 +97,6 @@ class _Union:
     def _rename(self, name: str, to: Expr) -> None:
         self.meaning = {key: value.substitute({name: to}) for key, value in self.meaning.items()}
         self.renamed = {key: value.substitute({name: to}) for key, value in self.renamed.items()} | {name: to}
-
-
-def _is_provisional(name: str) -> bool:
-    return name[:2] == "_d" and name[2:].isdigit()
 
 
 def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Sequence[str] = ()) -> Agreed:
@@ -148,7 +144,7 @@ def _pin_static(case: Case, declaration: Declaration, evidence: Evidence, union:
 def _pin(union: _Union, evidence: Evidence, place: str, found: Expr, strict: bool) -> None:
     known = union.resolved(found)
     for name in sorted(known.names):
-        if _is_provisional(name) and name not in union.free:
+        if names.is_found(name) and name not in union.free:
             union.meaning[name] = Expr.of(evidence.dim(name).example)
         elif strict:
             raise DeclarationError(
@@ -158,7 +154,7 @@ def _pin(union: _Union, evidence: Evidence, place: str, found: Expr, strict: boo
 
 
 def _words(name: str) -> str:
-    return "dynamic" if _is_provisional(name) else name
+    return "dynamic" if names.is_found(name) else name
 
 
 def _name_the_rest(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> None:

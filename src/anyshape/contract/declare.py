@@ -12,7 +12,7 @@ from typing import Any
 
 from anyshape.dims import Expr, Range, parse_expr, parse_range, parse_shape
 from anyshape.errors import DeclarationError
-from anyshape.inputs.read import Case, Input
+from anyshape.inputs.case import Case, Input
 from anyshape.inputs.tree import Structure
 
 __all__ = ["FOUND", "FREE", "STATIC", "UNLISTED", "Declaration", "Size", "declare", "matches"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from anyshape.dims import Expr
-from anyshape.inputs.read import Case, Input
+from anyshape.inputs.case import Case, Input
 from anyshape.inputs.values import Rule
 from anyshape.probe.siblings import CACHE
 

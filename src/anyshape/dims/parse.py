@@ -29,6 +29,7 @@ from typing import NoReturn
 
 from anyshape.dims.bounds import Range
 from anyshape.dims.expr import Expr, ceildiv, isqrt, log2, maximum, minimum
+from anyshape.dims.names import is_reserved
 from anyshape.errors import ParseError, UsageError
 
 __all__ = ["InputText", "parse_expr", "parse_input", "parse_range", "parse_shape"]
@@ -292,6 +293,11 @@ class _Reader:
         if token.kind == "integer":
             return Expr.of(int(self.take().text))
         if token.kind == "name":
+            if is_reserved(token.text):
+                self.fail(
+                    f"{token.text} begins with an underscore",
+                    "Such names are anyshape's own: choose another.",
+                )
             self.take()
             return self.call(token) if self.at("symbol", "(") else Expr.of(token.text)
         if token.text == "(":

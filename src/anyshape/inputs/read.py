@@ -6,123 +6,16 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from anyshape.compare import same
 from anyshape.errors import ModelFault, UsageError
+from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, as_args
 from anyshape.inputs.tree import Structure, flatten
-from anyshape.source.lines import calls_the_model, line_of_exception
 
-__all__ = ["Case", "Input", "Outputs", "Shapes", "as_module", "evaluation_mode", "read"]
-
-Shapes = tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One tensor input: its name by path and the user's example of it."""
-
-    path: str
-    example: torch.Tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.example.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """What the module returned: its tensors in order, with their paths, and the structure around them."""
-
-    tensors: tuple[torch.Tensor, ...]
-    paths: tuple[str, ...]
-    structure: Structure
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A module, its tensor inputs by name, and everything needed to call it with other tensors."""
-
-    module: torch.nn.Module
-    inputs: tuple[Input, ...]
-    structure: Structure  # of (args, kwargs)
-    constants: tuple[tuple[str, Any], ...]
-    outputs: Outputs  # at the example
-    argument_names: tuple[str, ...] = ()  # of the arguments, positional first
-    more_examples: tuple[tuple[torch.Tensor, ...], ...] = ()
-    make_inputs: Callable[[dict[str, int]], Any] | None = None
-    notes: tuple[str, ...] = ()
-    saved_buffers: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-
-    @property
-    def shapes(self) -> Shapes:
-        """The example's shapes, input by input."""
-        return tuple(item.shape for item in self.inputs)
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the weights hold."""
-        return sum(p.numel() for p in self.module.parameters())
-
-    @property
-    def on_meta(self) -> bool:
-        """Whether the weights have shapes but no values."""
-        return any(p.is_meta for p in self.module.parameters())
-
-    @property
-    def summary(self) -> str:
-        """``2 inputs, 1 output, 4.4 M parameters``"""
-        count, unit = self.parameters, ""
-        for unit in ("", " k", " M", " G"):
-            if count < 1000 or unit == " G":
-                break
-            count = count / 1000  # type: ignore[assignment]
-        inputs, outputs = len(self.inputs), len(self.outputs.tensors)
-        return (
-            f"{inputs} input{'s' * (inputs != 1)}, {outputs} output{'s' * (outputs != 1)}, "
-            f"{count:.3g}{unit} parameters"
-        )
-
-    def weight_sizes(self) -> frozenset[int]:
-        """Every size of every weight: a dim that equals one of them by chance proves nothing."""
-        weights = [*self.module.parameters(), *self.module.buffers()]
-        return frozenset(size for weight in weights for size in weight.shape)
-
-    @calls_the_model
-    def call(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The module's own result for ``tensors`` in the place of the example's."""
-        args, kwargs = self.structure.rebuild(tensors)
-        return self.module(*args, **kwargs)
-
-    def run(self, tensors: Sequence[torch.Tensor]) -> Outputs:
-        """The module in eager mode on copies of ``tensors``; its buffers are as before afterwards."""
-        with torch.no_grad():
-            result = self.call([tensor.clone() for tensor in tensors])
-        leaves, structure = flatten(result)
-        self._restore_buffers()
-        return Outputs(
-            tuple(tensor.detach() for _, tensor in leaves),
-            tuple(path or "output" for path, _ in leaves),
-            structure,
-        )
-
-    def _restore_buffers(self) -> None:
-        for buffer, saved in self.saved_buffers.values():
-            if buffer.shape == saved.shape and not torch.equal(buffer, saved):
-                buffer.copy_(saved)
-
-    def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
-        """The tensors of another input set, which must have the structure of the example."""
-        leaves, _ = flatten((_as_args(args), dict(kwargs or {})))
-        if len(leaves) != len(self.inputs):
-            raise UsageError(
-                f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
-                + ", ".join(item.path for item in self.inputs),
-                hint="Give every input set the structure of the example.",
-            )
-        return tuple(tensor for _, tensor in leaves)
+__all__ = ["as_module", "evaluation_mode", "read"]
 
 
 def read(
@@ -133,10 +26,11 @@ def read(
     input_names: Sequence[str] | None = None,
     examples: Sequence[Any] = (),
     make_inputs: Callable[[dict[str, int]], Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> Case:
     """The case of a model and one example of its inputs; the model has run once when this returns."""
-    module, notes = as_module(model)
-    positional, named = _as_args(args), dict(kwargs or {})
+    module, remarks = as_module(model)
+    positional, named = as_args(args), dict(kwargs or {})
     if not positional and not named and make_inputs is None:
         raise UsageError("no example inputs were given", hint="Pass args=(tensor, ...) or kwargs={...}.")
     roots = _argument_names(module, positional, named)
@@ -154,7 +48,7 @@ def read(
         Outputs((), (), structure),
         argument_names=(*roots, *named),
         make_inputs=make_inputs,
-        notes=tuple(notes),
+        notes=(*notes, *remarks),
         saved_buffers=_saved_buffers(module),
     )
     more = tuple(case.tensors_of(*_as_input_set(example)) for example in examples)
@@ -176,17 +70,6 @@ def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
             hint="Wrap a function in a module with a forward method.",
         )
     return model, []
-
-
-def _as_args(args: Any) -> tuple[Any, ...]:
-    if isinstance(args, torch.Tensor):
-        return (args,)
-    if isinstance(args, (tuple, list)):
-        return tuple(args)
-    raise UsageError(
-        f"args is a {type(args).__name__}, not a tuple of inputs",
-        hint="Pass args=(tensor, ...); inputs by name go to kwargs={...}.",
-    )
 
 
 def _as_input_set(example: Any) -> tuple[Any, Mapping[str, Any] | None]:
@@ -276,21 +159,13 @@ def _first_run(case: Case) -> Outputs:
     """The model at its example: everything later leans on this, so it is tried before anything else."""
     if case.on_meta or any(item.example.is_meta for item in case.inputs):
         return Outputs((), (), case.structure)
-    tensors = [item.example for item in case.inputs]
-    try:
-        first, second = case.run(tensors), case.run(tensors)
-    except Exception as error:
-        raise ModelFault(
-            f"the model fails at its own example: {type(error).__name__}: {str(error).strip()}",
-            where=line_of_exception(error),
-            hint="Check that model(*args, **kwargs) runs before exporting it.",
-        ) from error
+    first, second = _ran(case), _ran(case)
     if not first.tensors:
         raise ModelFault(
             "the model returns no tensor", hint="An ONNX model needs at least one tensor output."
         )
     for path, a, b in zip(first.paths, first.tensors, second.tensors, strict=True):
-        if not torch.allclose(_comparable(a), _comparable(b), equal_nan=True):
+        if not same(a, b):
             raise ModelFault(
                 f"the model is random: two runs on the same inputs give different values for {path}",
                 hint="Seed it, or take the random part (dropout, noise, sampling) out of forward.",
@@ -298,8 +173,19 @@ def _first_run(case: Case) -> Outputs:
     return first
 
 
-def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.is_complex() else tensor.double()
+def _ran(case: Case) -> Outputs:
+    answer = case.run([item.example for item in case.inputs])
+    if isinstance(answer, Outputs):
+        return answer
+    if isinstance(answer, OutOfMemory):
+        raise ModelFault(
+            f"the model's own example is too large: {answer.text}", hint="Give a smaller example."
+        ) from answer.error
+    raise ModelFault(
+        f"the model fails at its own example: {type(answer.error).__name__}: {str(answer.error).strip()}",
+        where=answer.where,
+        hint="Check that model(*args, **kwargs) runs before exporting it.",
+    ) from answer.error
 
 
 @contextlib.contextmanager

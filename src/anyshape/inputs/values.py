@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from anyshape.dims import Expr, parse_expr
-from anyshape.inputs.read import Case, Shapes
+from anyshape.inputs.case import Case, Shapes
 
 __all__ = ["Rule", "make_tensors", "rule_from_json", "rules_of"]
 

@@ -12,7 +12,7 @@ from anyshape.capture.program import Guard, Program
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Dim
 from anyshape.dims import Expr, Range, Relation
-from anyshape.verify.verify import Row, Verdict
+from anyshape.verify.verdict import Row, Verdict
 
 __all__ = ["narrowed", "without_smallest"]
 

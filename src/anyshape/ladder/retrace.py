@@ -12,7 +12,8 @@ from dataclasses import replace
 from anyshape.capture.program import Guard, Program
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Space, choose
-from anyshape.verify.verify import Reference, Row, Verdict
+from anyshape.verify.reference import Expected, Reference
+from anyshape.verify.verdict import Row, Verdict
 
 __all__ = ["elsewhere"]
 
@@ -29,7 +30,7 @@ def elsewhere(program: Program, verdict: Verdict, reference: Reference) -> Agree
     for sizes in sorted(_candidates(agreed, verdict), key=lambda sizes: _rank(sizes, broken, example)):
         if _beyond(sizes, broken) == 0:
             return None
-        if not isinstance(reference.at(sizes), Exception):
+        if isinstance(reference.at(sizes), Expected):
             return replace(agreed, generic=sizes)
     return None
 

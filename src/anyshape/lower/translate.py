@@ -13,7 +13,7 @@ import torch
 from anyshape.capture.tape.constants import index_tensor
 from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
 from anyshape.contract.contract import Contract
-from anyshape.dims import Expr, Real
+from anyshape.dims import Expr, Real, names
 from anyshape.errors import LowerFault
 from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
@@ -168,7 +168,7 @@ class _Scope:
         function = own.get(target) or torchlib.onnx_function(target, step.is_complex)
         if function is None:
             raise LowerFault(
-                f"ONNX has no translation for the operator {_name(step.target)}",
+                f"ONNX has no translation for the operator {schemas.name_of(step.target)}",
                 where=step.where,
                 hint="Give one with custom_translation_table={torch.ops....: function}, or write the line without it.",
             )
@@ -232,7 +232,9 @@ class _Scope:
         for axis, size in enumerate(sizes):
             index = self._add("Range", [inner.constant(0), size, inner.constant(1)], {})
             others = [k for k in range(len(shape)) if k != axis]
-            inner.made[Expr.of(f"_i{axis}")] = self._add("Unsqueeze", [index, inner.constants(others)], {})
+            inner.made[Expr.of(names.place(axis))] = self._add(
+                "Unsqueeze", [index, inner.constants(others)], {}
+            )
         if isinstance(entry, tuple):
             made = self._add("LessOrEqual", [inner.size(side) for side in entry], {})
         else:
@@ -294,10 +296,6 @@ def _weight(value: Value, tensor: torch.Tensor, name: str) -> ir.Value:
     made.const_value = torchlib.onnx_tensor(real, name)
     _describe(made, value)
     return made
-
-
-def _name(target: Any) -> str:
-    return str(getattr(getattr(target, "_schema", None), "name", target))
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from anyshape.dims import Expr, Range
+from anyshape.dims import Expr, Range, names
 from anyshape.errors import SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case, Refusal
 from anyshape.inputs.values import Rule
 from anyshape.probe.limits import Limit, limits
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction, generic_point, is_generic, leave_limits, leave_ones, relations
 from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
-from anyshape.source.lines import first_line, line_of_exception
 
 __all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 
@@ -51,7 +50,7 @@ class Evidence:
     runs: int
     fake: bool
     objections: Mapping[tuple[int, int], Objection]  # by input and axis, for axes that are fixed
-    complete: bool  # False: the time ran out, so what is fixed here may be able to vary
+    complete: bool  # False: the budget was spent, so what is fixed here may be able to vary
 
     @property
     def summary(self) -> str:
@@ -66,15 +65,10 @@ class Evidence:
         return next(dim for dim in self.dims if dim.name == name)
 
 
-def provisional_name(number: int) -> str:
-    """The name of a found dim until agree names it: one that nobody would declare."""
-    return f"_d{number}"
-
-
 def probe(
     case: Case, *, budget: float = 30.0, progress: Callable[[str], None] = lambda text: None
 ) -> Evidence:
-    """Which sizes PyTorch accepts, found by running it at many of them within ``budget`` seconds of processor time."""
+    """Which sizes PyTorch accepts, found by running it at many of them within a budget in nominal seconds."""
     oracle = Oracle(case, budget, progress)
     first, directions = with_squares(oracle, *_first_relations(oracle))
     base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)
@@ -136,14 +130,14 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
         largest = None if limit.largest is None else (limit.largest - remainder) // step
         dims.append(
             FoundDim(
-                provisional_name(number),
+                names.found(number),
                 Range((limit.smallest - remainder) // step, largest),
                 (oracle.example[direction.root] - remainder) // step,
                 (base[direction.root] - remainder) // step,
                 (limit.tried - remainder) // step,
-                line_of_exception(limit.below) if limit.below else None,
-                line_of_exception(limit.above) if limit.above else None,
-                first_line(limit.above) if limit.above else "",
+                limit.below.where if limit.below else None,
+                limit.above.where if limit.above else None,
+                limit.above.text if limit.above else "",
             )
         )
     shapes: list[tuple[Expr, ...]] = [()] * len(oracle.case.inputs)
@@ -157,7 +151,7 @@ def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: l
         for rule in oracle.rules
     )
     objections = _objections(oracle, base, directions)
-    complete = not oracle.out_of_time
+    complete = not oracle.exhausted
     return Evidence(tuple(dims), tuple(shapes), rules, oracle.runs, oracle.fake, objections, complete)
 
 
@@ -166,9 +160,9 @@ def _objections(oracle: Oracle, base: Point, directions: list[Direction]) -> dic
     moving = {axis for direction in directions for axis in direction.rates}
     made = {}
     for axis in base:
-        error = None if axis in moving else oracle.trial({**base, axis: base[axis] + 1}).error
-        if error is not None:
-            objection = Objection(first_line(error), line_of_exception(error))
+        why = None if axis in moving else oracle.trial({**base, axis: base[axis] + 1}).why
+        if isinstance(why, Refusal):
+            objection = Objection(why.text, why.where)
             made.update({(member, axis[1]): objection for member in oracle.bundles[axis[0]]})
     return made
 
@@ -184,6 +178,6 @@ def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) 
             if rate is not None:
                 step = direction.step
                 units = (base[direction.root] - base[direction.root] % step) // step
-                total = total + (Expr.of(provisional_name(number)) - units) * int(rate * step)
+                total = total + (Expr.of(names.found(number)) - units) * int(rate * step)
         made[axis] = total**2 + oracle.squares[axis] if axis in oracle.squares else total
     return made

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from anyshape.dims import Expr
-from anyshape.inputs.read import Input
+from anyshape.inputs.case import Input, OutOfMemory, Refusal
 from anyshape.inputs.values import Rule
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
@@ -17,7 +17,7 @@ __all__ = ["Limit", "limits"]
 
 LARGEST = 2048  # sizes beyond this are not tried
 LARGEST_ELEMENTS = 3_000_000  # nor inputs with more numbers than this
-SLOWEST = 0.7  # seconds: nor runs that would take longer than this
+SLOWEST = 0.5  # nominal seconds: nor runs that would take longer than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Limit:
     smallest: int
     largest: int | None
     tried: int  # the largest size that was tried
-    below: Exception | None = None
-    above: Exception | None = None
+    below: Refusal | None = None
+    above: Refusal | None = None
 
 
 def limits(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> list[Limit]:
@@ -89,7 +89,7 @@ def _all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> di
     return point
 
 
-def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, Exception | None]:
+def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, Refusal | None]:
     """The smallest size of the root that PyTorch accepts, and its objection to the next smaller one."""
     here, step = point[direction.root], direction.step
     remainder = here % step
@@ -114,11 +114,10 @@ def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, 
     return good, objection
 
 
-def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | None, int, Exception | None]:
+def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | None, int, Refusal | None]:
     """The largest size that PyTorch accepts (None: no end in sight), how far was tried, and its objection."""
     step = direction.step
     good = point[direction.root]
-    seconds = 0.0
     while True:
         growth = 7 if oracle.fake else 1  # a fake run costs the same at any size
         size = good + max(step, growth * good // step * step)
@@ -126,17 +125,17 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
         if (
             moved is None
             or oracle.sizes(moved)[direction.root] > LARGEST
-            or oracle.out_of_time
-            or (seconds * 4 > SLOWEST and not oracle.fake)
+            or oracle.exhausted
+            or (not oracle.fake and _is_too_much(oracle, direction, point, good, moved))
         ):
             return None, good, None
-        if oracle.elements(moved) > LARGEST_ELEMENTS and not oracle.fake:
-            return None, good, None
         trial = oracle.trial(moved)
-        if not trial.ok:
+        if isinstance(trial.why, OutOfMemory):
+            return None, good, None
+        if trial.why is not None:
             break
-        good, seconds = size, trial.seconds
-    bad, objection = size, trial.error
+        good = size
+    bad, objection = size, trial.why
     while bad - good > step:
         middle = good + (bad - good) // step // 2 * step
         error = _objection(oracle, point, direction, middle)
@@ -147,19 +146,27 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
     return good, good, objection
 
 
-def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Exception | None:
+def _is_too_much(oracle: Oracle, direction: Direction, point: Point, good: int, moved: Point) -> bool:
+    """Whether a run would be too long, by what the last one took, or its inputs too large."""
+    last = direction.moved(point, good - point[direction.root])
+    large = oracle.elements(moved) > LARGEST_ELEMENTS
+    return large or last is None or oracle.seconds_at(last) * 4 > SLOWEST
+
+
+def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Refusal | None:
     """PyTorch's objection to a size of the root, if any, once index-like inputs are kept below it."""
     moved = direction.moved(point, size - point[direction.root])
     if moved is None:
-        return ValueError(f"size {size} is not whole")
+        return Refusal(ValueError(f"size {size} is not whole"))
     trial = oracle.trial(moved)
-    if trial.ok or oracle.fake:
-        return trial.error
+    refusal = Refusal(trial.why.error) if trial.why is not None else None
+    if refusal is None or oracle.fake:
+        return refusal
     for rules in _index_hypotheses(oracle, direction, moved):
         if oracle.trial(moved, rules).ok and oracle.trial(point, rules).ok:
             oracle.rules = rules
             return None
-    return trial.error
+    return refusal
 
 
 def _index_hypotheses(oracle: Oracle, direction: Direction, moved: Point) -> list[tuple[Rule, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,27 +17,27 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from anyshape.inputs.read import Case, Shapes
+from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, Shapes, answered
 from anyshape.inputs.values import Rule, make_tensors, rules_of
-from anyshape.torch_bridge import process, tracing
+from anyshape.torch_bridge import process, tracing, work
 
 __all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
 
 Axis = tuple[int, int]  # (bundle, axis): sibling tensors of one shape, such as a cache's layers, move as one
 Point = Mapping[Axis, int]  # the size of each axis; of an axis in `Oracle.squares`, the root of its size
 
-SLOW_RUN = 1.0  # seconds: a model slower than this is probed on fake tensors
+SLOW_RUN = 0.5  # nominal seconds: a model slower than this is probed on fake tensors
+A_FAKE_RUN = 0.1  # nominal seconds, at any size
 MANY_PARAMETERS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What PyTorch said of one point: whether it ran, and how far it came."""
+    """What PyTorch said of one point: whether it ran, how far it came, and why it did not run."""
 
     ok: bool
     progress: int
-    error: Exception | None
-    seconds: float
+    why: Refusal | OutOfMemory | None = None
 
 
 class _Counter(TorchFunctionMode):
@@ -60,17 +59,17 @@ def axis_name(axis: Axis) -> str:
 
 @dataclass
 class Oracle:
-    """Answers trials, remembers them, and watches the clock."""
+    """Answers trials, remembers them, and counts the work."""
 
     case: Case
-    budget: float
+    budget: float  # in nominal seconds
     progress: Callable[[str], None] = lambda text: None
     rules: tuple[Rule, ...] = ()
     bundles: tuple[tuple[int, ...], ...] = ()
     squares: Mapping[Axis, int] = field(default_factory=dict)  # sizes that are a square plus this number
     fake: bool = False
     runs: int = 0
-    started: float = field(default_factory=time.process_time)
+    spent: float = 0.0
     known: dict[Any, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,14 +79,22 @@ class Oracle:
         self.fake = self.case.on_meta or heavy or any(item.example.is_meta for item in self.case.inputs)
         self._fake_weights: dict[str, torch.Tensor] | None = None
         self._mode = tracing.fake_mode() if self.fake else None
-        if not self.fake and self.trial(self.example).seconds > SLOW_RUN:
+        self._cost = A_FAKE_RUN if self.fake else self.seconds_at(self.example)
+        if not self.fake and self._cost > SLOW_RUN:
             self._use_fake_if_it_agrees()
         if not self.fake:
             self.rules = self._working_rules()
 
     @property
-    def out_of_time(self) -> bool:
-        return time.process_time() - self.started > self.budget
+    def exhausted(self) -> bool:
+        """Whether the budget is spent."""
+        return self.spent > self.budget
+
+    def seconds_at(self, point: Point) -> float:
+        """The nominal seconds of a run at a point."""
+        tensors = self._tensors(self.shapes(point), self.rules)
+        with process.quiet():
+            return work.nominal_seconds(lambda: self.case.run(tensors))
 
     @property
     def example(self) -> dict[Axis, int]:
@@ -139,26 +146,28 @@ class Oracle:
         if key not in self.known:
             self.known[key] = self._run(shapes, used)
             self.runs += 1
+            self.spent += self._cost
             self.progress(f"{self.runs} sizes tried")
         return self.known[key]
 
     def _run(self, shapes: Shapes, rules: Sequence[Rule]) -> Trial:
         if any(size < 0 for shape in shapes for size in shape):
-            return Trial(False, 0, ValueError("a negative size"), 0.0)
-        counter, start = _Counter(), time.monotonic()
-        try:
-            # The fused attention kernels don't check that keys and values have one length; the plain one does.
-            with process.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
-                sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
-                if fakes is None:
-                    tensors = make_tensors(self.case, rules, shapes, sizes)
-                    with counter:
-                        self.case.run(tensors)
-                else:
-                    self._run_fake(shapes, fakes, counter)
-        except Exception as error:
-            return Trial(False, counter.count, error, time.monotonic() - start)
-        return Trial(True, counter.count, None, time.monotonic() - start)
+            return Trial(False, 0, Refusal(ValueError("a negative size")))
+        counter = _Counter()
+        # The fused attention kernels don't check that keys and values have one length; the plain one does.
+        with process.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
+            if fakes is None:
+                tensors = self._tensors(shapes, rules)
+                with counter:
+                    answer: Any = self.case.run(tensors)
+            else:
+                answer = answered(lambda: self._run_fake(shapes, fakes, counter))
+        failed = isinstance(answer, (Refusal, OutOfMemory))
+        return Trial(not failed, counter.count, answer if failed else None)
+
+    def _tensors(self, shapes: Shapes, rules: Sequence[Rule]) -> list[torch.Tensor]:
+        sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
+        return make_tensors(self.case, rules, shapes, sizes)
 
     @contextlib.contextmanager
     def _fakes(self) -> Iterator[dict[str, torch.Tensor] | None]:
@@ -190,18 +199,18 @@ class Oracle:
             # One input anew at a time, the others as in the example.
             tensors = [item.example for item in self.case.inputs]
             tensors[number] = make_tensors(self.case, kept, self.case.shapes, {}, anew=True)[number]
-            try:
-                with process.quiet():
-                    self.case.run(tensors)
-            except Exception:
+            with process.quiet():
+                answer = self.case.run(tensors)
+            if not isinstance(answer, Outputs):
                 kept[number] = Rule("stretched", kept[number].low, kept[number].high)
         return tuple(kept)
 
     def _use_fake_if_it_agrees(self) -> None:
         """A slow model moves to fake tensors unless they can't follow it (it looks at values)."""
+        cost, self._cost = self._cost, A_FAKE_RUN
         self.fake, self._mode, self.known = True, tracing.fake_mode(), {}
         if not self.trial(self.example).ok:
-            self.fake, self._mode, self.known = False, None, {}
+            self.fake, self._mode, self.known, self._cost = False, None, {}, cost
 
 
 def _bundles(case: Case) -> tuple[tuple[int, ...], ...]:

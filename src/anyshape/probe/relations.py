@@ -85,7 +85,7 @@ def relations(oracle: Oracle, base: Point) -> list[Direction]:
     together: list[Direction] = []
     for axis in base:
         done = axis in alone and alone[axis].step == 1
-        if done or any(axis in direction.rates for direction in together) or oracle.out_of_time:
+        if done or any(axis in direction.rates for direction in together) or oracle.exhausted:
             continue
         direction = _together(oracle, base, axis)
         if direction is None or (axis in alone and direction.step > 1):
@@ -99,7 +99,7 @@ def relations(oracle: Oracle, base: Point) -> list[Direction]:
 
 
 def _alone(oracle: Oracle, base: Point, axis: Axis) -> Direction | None:
-    if oracle.out_of_time:
+    if oracle.exhausted:
         return None
     return _stepped(oracle, base, Direction(axis, {axis: Fraction(1)}))
 
@@ -149,11 +149,11 @@ def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> d
     """Take along whichever axis lets the run come further, until it goes through."""
     moves, by = dict(start), start[axis]
     reached = oracle.trial(_shifted(base, moves))
-    while not reached.ok and not oracle.out_of_time:
+    while not reached.ok and not oracle.exhausted:
         likely = _candidates(base, axis, by, moves)
         for other, change in itertools.chain(likely, _steep(oracle, base, axis, moves, reached)):
             tried = oracle.trial(_shifted(base, moves | {other: change}))
-            same_place = tried.progress == reached.progress and str(tried.error) != str(reached.error)
+            same_place = tried.progress == reached.progress and _said(tried) != _said(reached)
             if tried.ok or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
                 moves[other], reached = change, tried
                 break
@@ -191,10 +191,14 @@ def _steep(
         if oracle.trial(_shifted(base, {other: 1})).ok:
             continue
         moved = oracle.trial(_shifted(base, {**moves, other: by}))
-        if moved.progress == reached.progress and str(moved.error) != str(reached.error):
+        if moved.progress == reached.progress and _said(moved) != _said(reached):
             least, most = base[other] // size, -(-base[other] // size)
             rates = {*range(3, min(most + 1, STEEPEST) + 1), least, most}
             yield from ((other, rate * by) for rate in sorted(rates) if rate > 2)
+
+
+def _said(trial: Trial) -> str:
+    return "" if trial.why is None else str(trial.why.error)
 
 
 def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> dict[Axis, int]:

@@ -42,7 +42,7 @@ def _promising(oracle: Oracle, base: Point, fixed: Collection[Axis]) -> dict[Axi
         at_place = [other for other in alike if other[1] == axis[1]]
         sides = [other for other in fixed if base[other] == root]
         for squares, roots in (([axis], []), (at_place, []), (alike, []), ([axis], sides), (alike, sides)):
-            if axis in made or oracle.out_of_time:
+            if axis in made or oracle.exhausted:
                 break
             if _comes_further(oracle, base, {a: beyond[a] for a in squares}, roots):
                 made |= {other: beyond[other] for other in alike}

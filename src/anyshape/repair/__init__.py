@@ -1,4 +1,4 @@
-"""mend: where a size is written into the source, PyTorch itself runs only at the example. Which number is it?
+"""repair: where a size is written into the source, PyTorch itself runs only at the example. Which number is it?
 
 The numbers in the model's source that equal a size at the example are replaced, as few as possible, by the sizes of
 the inputs at hand, until PyTorch takes other sizes. Those that help are the ones to blame; kept replaced, they are the
@@ -17,10 +17,9 @@ import torch
 from anyshape.contract.declare import FOUND, FREE, Declaration
 from anyshape.dims import Expr
 from anyshape.errors import ContractFault, SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case, Outputs
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
-from anyshape.ladder.climb import Made
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.repair.changes import Axis, Change, overrides
@@ -28,11 +27,11 @@ from anyshape.repair.runs import Runs, axis_sizes, moved
 from anyshape.repair.search import Ambiguous
 from anyshape.repair.solve import solve
 from anyshape.repair.wording import AT_EXAMPLE, told, written
-from anyshape.source.literals import Sites, instrumented
+from anyshape.source.literals import Literals, instrumented
 
-__all__ = ["Mended", "Repair", "axis_names", "fixed_axes", "kept", "mended", "mending", "repaired"]
+__all__ = ["Found", "Repair", "axis_names", "finding", "fixed_axes", "kept", "repairing"]
 
-BUDGET = 30.0  # seconds of processor time
+BUDGET = 20.0  # nominal seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,14 @@ class Repair:
 
     @property
     def where(self) -> SourceLine:
-        return replace(self.change.site.at(), caller=self.caller)
+        return replace(self.change.literal.at(), caller=self.caller)
 
     def __str__(self) -> str:
         return f"{self.where.file}:{self.where.line}    {self.change.value} became {self.text or self.said}"
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Found:
     """What was found: the repairs, and where several would do."""
 
     repairs: tuple[Repair, ...] = ()
@@ -96,12 +95,11 @@ def _is_cut_short(case: Case, evidence: Evidence, axis: Axis) -> bool:
         return False
     sizes = {dim.name: dim.example for dim in evidence.dims}
     shapes = moved(case.shapes, (axis,), 2 * size)
-    try:
-        outputs = case.run(make_tensors(case, evidence.rules, shapes, sizes)).tensors
-    except Exception:
+    answer = case.run(make_tensors(case, evidence.rules, shapes, sizes))
+    if not isinstance(answer, Outputs):
         return False  # it moves with other axes
     before = [tuple(tensor.shape) for tensor in case.outputs.tensors]
-    after = [tuple(tensor.shape) for tensor in outputs]
+    after = [tuple(tensor.shape) for tensor in answer.tensors]
     return all(
         len(one) == len(two)
         and all(b in (a, 2 * a) and (a != size or b == size) for a, b in zip(one, two, strict=True))
@@ -110,32 +108,32 @@ def _is_cut_short(case: Case, evidence: Evidence, axis: Axis) -> bool:
 
 
 @contextlib.contextmanager
-def mended(
+def finding(
     case: Case,
     evidence: Evidence,
     fixed: Sequence[Axis],
     declared: Sequence[Axis],
     names: Mapping[Axis, str],
     progress: Callable[[str], None] = lambda text: None,
-) -> Iterator[tuple[Mended, Sites]]:
+) -> Iterator[tuple[Found, Literals]]:
     """The repairs that let the fixed axes vary, of which some are declared to; inside, the model is instrumented."""
     example = [item.example for item in case.inputs]
-    with instrumented(lambda: case.run(example)) as sites:
+    with instrumented(lambda: case.run(example)) as literals:
         case.run(example)
-        runs = Runs(case, evidence, fixed, declared, sites, BUDGET)
+        runs = Runs(case, evidence, fixed, declared, literals, BUDGET)
         solved = solve(runs, fixed, lambda axis: progress(f"why {names[axis]} does not vary"))
         texts = written(runs, solved.changes, solved.solutions)
         repairs = [
-            Repair(change, s.axes, told(change, names), texts.get(change), sites.caller_of(change.site))
+            Repair(change, s.axes, told(change, names), texts.get(change), literals.caller_of(change.literal))
             for s in solved.solutions
             for change in s.changes
         ]
-        repairs.sort(key=lambda r: (r.change.site.file, r.change.site.line, r.change.site.column))
-        yield Mended(tuple(repairs), solved.ambiguous), sites
+        repairs.sort(key=lambda r: (r.change.literal.file, r.change.literal.line, r.change.literal.column))
+        yield Found(tuple(repairs), solved.ambiguous), literals
 
 
 @contextlib.contextmanager
-def kept(case: Case, sites: Sites, repairs: Sequence[Repair]) -> Iterator[None]:
+def kept(case: Case, literals: Literals, repairs: Sequence[Repair]) -> Iterator[None]:
     """Within this, whoever calls the model runs it with the repairs, at the sizes of the inputs that it is given."""
     changes = [repair.change for repair in repairs]
     stack: list[contextlib.ExitStack] = []
@@ -143,7 +141,7 @@ def kept(case: Case, sites: Sites, repairs: Sequence[Repair]) -> Iterator[None]:
     def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         tensors = [tensor for _, tensor in flatten((args, kwargs))[0]]
         inner = contextlib.ExitStack()
-        inner.enter_context(sites.overriding(overrides(changes, axis_sizes(tensors))))
+        inner.enter_context(literals.overriding(overrides(changes, axis_sizes(tensors))))
         stack.append(inner)
 
     def after(module: torch.nn.Module, args: Any, result: Any) -> None:
@@ -161,7 +159,7 @@ def kept(case: Case, sites: Sites, repairs: Sequence[Repair]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mending(
+def repairing(
     case: Case,
     declared: Declaration,
     evidence: Evidence,
@@ -170,7 +168,7 @@ def mending(
 ) -> Iterator[tuple[Evidence, tuple[Repair, ...]]]:
     """Within this the model runs with its repairs, if ``repair`` is wanted; else a size in the source is a fault.
 
-    Gives what probe finds of the mended model, and the repairs.
+    Gives what probe finds of the repaired model, and the repairs.
     """
     fixed = fixed_axes(case, declared, evidence, repair=repair)
     if not fixed or case.on_meta:
@@ -179,9 +177,9 @@ def mending(
     names = axis_names(case, declared)
     wanted = [axis for axis in fixed if _is_declared(declared, axis)]
     with contextlib.ExitStack() as stack:
-        with progress.station("mend"):
-            found, sites = stack.enter_context(
-                mended(case, evidence, fixed, wanted, names, lambda text: progress.doing("mend", text))
+        with progress.station("repair"):
+            found, literals = stack.enter_context(
+                finding(case, evidence, fixed, wanted, names, lambda text: progress.doing("repair", text))
             )
         doubts = [doubt for doubt in found.ambiguous if set(doubt.axes) & set(wanted)]
         if doubts:
@@ -190,9 +188,9 @@ def mending(
             raise _blamed(found, names)
         if found.repairs:
             progress.done(
-                "mend", f"{len(found.repairs)} number{'s' * (len(found.repairs) > 1)} in the source"
+                "repair", f"{len(found.repairs)} number{'s' * (len(found.repairs) > 1)} in the source"
             )
-            stack.enter_context(kept(case, sites, found.repairs))
+            stack.enter_context(kept(case, literals, found.repairs))
             with progress.station("probe"):
                 evidence = probe(case, progress=lambda text: progress.doing("probe", text))
             progress.done("probe", evidence.summary)
@@ -212,9 +210,11 @@ def axis_names(case: Case, declared: Declaration) -> dict[Axis, str]:
     return made
 
 
-def _blamed(found: Mended, names: Mapping[Axis, str]) -> ContractFault:
-    first = found.repairs[0].change.site
-    here = [r for r in found.repairs if (r.change.site.file, r.change.site.line) == (first.file, first.line)]
+def _blamed(found: Found, names: Mapping[Axis, str]) -> ContractFault:
+    first = found.repairs[0].change.literal
+    here = [
+        r for r in found.repairs if (r.change.literal.file, r.change.literal.line) == (first.file, first.line)
+    ]
     lines = dict.fromkeys(r.where for r in found.repairs)
     others = [f"{where.file}:{where.line}" for where in lines if where != found.repairs[0].where]
     said = " and ".join(dict.fromkeys(r.said.removesuffix(AT_EXAMPLE) for r in here)) + AT_EXAMPLE
@@ -234,27 +234,14 @@ def _blamed(found: Mended, names: Mapping[Axis, str]) -> ContractFault:
 def _doubtful(doubt: Ambiguous, names: Mapping[Axis, str]) -> ContractFault:
     lines = [
         "; ".join(
-            f"{c.site.at().file}:{c.site.line}, column {c.site.column + 1}: {told(c, names)}" for c in changes
+            f"{c.literal.at().file}:{c.literal.line}, column {c.literal.column + 1}: {told(c, names)}"
+            for c in changes
         )
         for changes in doubt.choices
     ]
     return ContractFault(
         f"{names[doubt.axes[0]]} can't vary: a size is written into the model, and it could be one of several numbers, "
         "which give different results:\n  " + "\n  ".join(lines),
-        where=doubt.choices[0][0].site.at(),
+        where=doubt.choices[0][0].literal.at(),
         hint="Write the one that is meant as a size of the input.",
-    )
-
-
-def repaired(made: Made, repairs: Sequence[Repair]) -> Made:
-    """What was made, saying plainly what was repaired, and what it was compared with."""
-    if not repairs:
-        return made
-    count = sum(row.outcome != "refused" for row in made.verdict.rows)
-    said = f"repaired, agrees with the mended source at {count} sizes: PyTorch's own runs at the example only"
-    notes = (*made.contract.notes, *(f"repaired: {repair}" for repair in repairs), said)
-    return replace(
-        made,
-        verdict=replace(made.verdict, sampled=(*made.verdict.sampled[:-1], said)),
-        contract=replace(made.contract, notes=notes),
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anyshape.dims import Expr
-from anyshape.source.literals import Site
+from anyshape.dims import Expr, names
+from anyshape.source.literals import Literal
 
 __all__ = ["Axis", "Change", "axis_name", "derived", "overrides", "plain"]
 
@@ -17,20 +17,20 @@ PARTS = (2, 3, 4, 5, 7, 8, 14, 16, 32)
 
 def axis_name(axis: Axis) -> str:
     """The name of an axis' size in expressions, until it is told in the user's words."""
-    return f"_a{axis[0]}_{axis[1]}"
+    return names.axis_size(*axis)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At a site, ``value`` becomes ``size``; of a row of numbers, the one at ``place``."""
+    """At a literal, ``value`` becomes ``size``; of a row of numbers, the one at ``place``."""
 
-    site: Site
+    literal: Literal
     value: int
     size: Expr  # over axes
     place: int | None = None
 
     def apply(self, held: Any, sizes: Mapping[str, int]) -> Any:
-        """What the site holds instead: only where it holds what it held at the example."""
+        """What the literal holds instead: only where it holds what it held at the example."""
         if self.place is None:
             return self.size.evaluate(sizes) if held == self.value else held
         if isinstance(held, int) or len(held) <= self.place or held[self.place] != self.value:
@@ -40,31 +40,31 @@ class Change:
         return row if isinstance(held, list) else tuple(row)
 
 
-def overrides(changes: Iterable[Change], sizes: Mapping[str, int]) -> dict[Site, Any]:
-    """What to put in the place of what the sites hold, at these sizes."""
-    made: dict[Site, list[Change]] = {}
+def overrides(changes: Iterable[Change], sizes: Mapping[str, int]) -> dict[Literal, Any]:
+    """What to put in the place of what the literals hold, at these sizes."""
+    made: dict[Literal, list[Change]] = {}
     for change in changes:
-        made.setdefault(change.site, []).append(change)
+        made.setdefault(change.literal, []).append(change)
 
     def applied(held: Any, here: Sequence[Change]) -> Any:
         for change in here:
             held = change.apply(held, sizes)
         return held
 
-    return {site: (lambda held, here=here: applied(held, here)) for site, here in made.items()}
+    return {literal: (lambda held, here=here: applied(held, here)) for literal, here in made.items()}
 
 
-def plain(seen: Mapping[Site, Sequence[Any]], axis: Axis, size: int) -> list[Change]:
+def plain(seen: Mapping[Literal, Sequence[Any]], axis: Axis, size: int) -> list[Change]:
     """Every number that equals the size."""
     name = Expr.of(axis_name(axis))
-    return [Change(site, size, name, place) for site, value, place in _numbers(seen) if value == size]
+    return [Change(literal, size, name, place) for literal, value, place in _numbers(seen) if value == size]
 
 
-def derived(seen: Mapping[Site, Sequence[Any]], axis: Axis, sizes: Mapping[Axis, int]) -> list[Change]:
+def derived(seen: Mapping[Literal, Sequence[Any]], axis: Axis, sizes: Mapping[Axis, int]) -> list[Change]:
     """Every number that is one more or less than the size, a part or multiple of it, or of its product with another."""
     return [
-        Change(site, value, form, place)
-        for site, value, place in _numbers(seen)
+        Change(literal, value, form, place)
+        for literal, value, place in _numbers(seen)
         if value > 1 and value != sizes[axis]
         for form in dict.fromkeys(_forms(value, axis, sizes))
     ]
@@ -97,10 +97,10 @@ def _forms(value: int, axis: Axis, sizes: Mapping[Axis, int]) -> Iterator[Expr]:
                 yield (name // part) * (theirs // part)
 
 
-def _numbers(seen: Mapping[Site, Sequence[Any]]) -> Iterator[tuple[Site, int, int | None]]:
-    for site, values in seen.items():
+def _numbers(seen: Mapping[Literal, Sequence[Any]]) -> Iterator[tuple[Literal, int, int | None]]:
+    for literal, values in seen.items():
         for value in values:
             if isinstance(value, int):
-                yield site, value, None
+                yield literal, value, None
             else:
-                yield from ((site, item, place) for place, item in enumerate(value))
+                yield from ((literal, item, place) for place, item in enumerate(value))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anyshape.errors import FileError
 from anyshape.repair import Repair
-from anyshape.source.literals import Site
+from anyshape.source.literals import Literal
 
 __all__ = ["diff", "edited", "unwritten", "write"]
 
@@ -29,7 +29,7 @@ def edited(repairs: Sequence[Repair]) -> dict[str, tuple[str, str]]:
     by_file: dict[str, list[Repair]] = {}
     for repair in repairs:
         if repair.text is not None:
-            by_file.setdefault(repair.change.site.file, []).append(repair)
+            by_file.setdefault(repair.change.literal.file, []).append(repair)
     made = {}
     for file, here in by_file.items():
         source = _read(file)
@@ -79,25 +79,25 @@ def _read(file: str) -> str:
 def _replacements(source: str, repairs: Sequence[Repair]) -> dict[Span, str]:
     starts = [0, *(match.end() for match in re.finditer("\n", source))]
 
-    def span(site: Site) -> Span:
-        return starts[site.line - 1] + site.column, starts[site.end_line - 1] + site.end_column
+    def span(literal: Literal) -> Span:
+        return starts[literal.line - 1] + literal.column, starts[literal.end_line - 1] + literal.end_column
 
     made: dict[Span, str] = {}
-    by_site: dict[Site, list[Repair]] = {}
+    by_literal: dict[Literal, list[Repair]] = {}
     for repair in repairs:
-        by_site.setdefault(repair.change.site, []).append(repair)
-    for site, here in by_site.items():
-        made[span(site)] = _text(site, here)
+        by_literal.setdefault(repair.change.literal, []).append(repair)
+    for literal, here in by_literal.items():
+        made[span(literal)] = _text(literal, here)
     return dict(_joined(source, made))
 
 
-def _text(site: Site, repairs: Sequence[Repair]) -> str:
-    """What stands at a site afterwards; of a row of numbers, all of them."""
+def _text(literal: Literal, repairs: Sequence[Repair]) -> str:
+    """What stands at a literal afterwards; of a row of numbers, all of them."""
     by_place = {repair.change.place: repair.text or "" for repair in repairs}
     if None in by_place:
         return by_place[None]
     count = max(place for place in by_place if place is not None) + 1
-    parts = [by_place.get(place, f"{site.text}[{place}]") for place in range(count)]
+    parts = [by_place.get(place, f"{literal.text}[{place}]") for place in range(count)]
     return _row(parts) or f"({', '.join(parts)})"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from anyshape.compare import same
 from anyshape.inputs.values import make_tensors
 from anyshape.repair.changes import Axis
 from anyshape.repair.runs import Changes, Runs, Shapes
@@ -35,8 +36,7 @@ def are_apart(runs: Runs, axes: tuple[Axis, ...]) -> bool:
             return False
     turned = runs.of((), [t.flip(places[n]) if n in places else t for n, t in enumerate(tensors)])
     return not isinstance(turned, str) and all(
-        one.shape == two.shape
-        and any(torch.allclose(one, two.flip(k), equal_nan=True) for k in range(one.dim()))
+        any(same(one, two.flip(k)) for k in range(one.dim()))
         for one, two in zip(before.tensors, turned.tensors, strict=True)
     )
 
@@ -83,8 +83,6 @@ def _joins(whole: torch.Tensor, start: torch.Tensor, end: torch.Tensor) -> bool:
         fits = whole.shape[axis] == start.shape[axis] + end.shape[axis] and all(
             whole.shape[k] == start.shape[k] == end.shape[k] for k in others
         )
-        if fits and torch.allclose(
-            whole.double(), torch.cat([start, end], axis).double(), atol=1e-5, equal_nan=True
-        ):
+        if fits and same(whole, torch.cat([start, end], axis), absolute=1e-5):
             return True
     return False

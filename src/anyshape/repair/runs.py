@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from anyshape.inputs.read import Case, Outputs
+from anyshape.compare import same
+from anyshape.inputs.case import Case, Outputs
 from anyshape.inputs.values import make_tensors
 from anyshape.probe import Evidence
 from anyshape.repair.changes import Axis, Change, axis_name, overrides
-from anyshape.source.lines import first_line, line_of_exception
-from anyshape.source.literals import Sites
+from anyshape.source.lines import line_of_exception
+from anyshape.source.literals import Literals
+from anyshape.torch_bridge import process, work
 
 __all__ = ["Changes", "Runs", "Shapes", "axis_sizes", "differ", "equal", "moved"]
 
@@ -30,10 +31,10 @@ class Runs:
         evidence: Evidence,
         fixed: Sequence[Axis],
         declared: Collection[Axis],
-        sites: Sites,
+        literals: Literals,
         budget: float,
     ) -> None:
-        self.case, self.evidence, self.declared, self.sites = case, evidence, declared, sites
+        self.case, self.evidence, self.declared, self.literals = case, evidence, declared, literals
         # Axes that vary, or should.
         self.free = {
             (number, axis)
@@ -41,15 +42,17 @@ class Runs:
             for axis, size in enumerate(shape)
             if size.constant is None or (number, axis) in fixed
         }
-        self.numbers = sites.seen  # at the example
+        self.numbers = literals.seen  # at the example
         self.example = {dim.name: dim.example for dim in evidence.dims}
         self.fixed = frozenset(name for number, axis in fixed for name in evidence.shapes[number][axis].names)
         self.known: dict[Any, Outputs | str] = {}
-        self.end = time.process_time() + budget
+        self.left = budget  # in nominal seconds
+        with process.quiet():
+            self._cost = work.nominal_seconds(lambda: case.run([item.example for item in case.inputs]))
 
     @property
     def over(self) -> bool:
-        return time.process_time() > self.end
+        return self.left < 0
 
     def at(self, changes: Changes, shapes: Shapes) -> Outputs | str:
         """The outputs, or why there are none."""
@@ -59,12 +62,12 @@ class Runs:
         return self.known[key]
 
     def of(self, changes: Changes, tensors: Sequence[torch.Tensor]) -> Outputs | str:
-        sizes = axis_sizes(tensors)
-        try:
-            with self.sites.overriding(overrides(changes, sizes)):
-                return self.case.run(tensors)
-        except Exception as error:
-            return f"{first_line(error)} {line_of_exception(error)}"
+        self.left -= self._cost
+        with self.literals.overriding(overrides(changes, axis_sizes(tensors))):
+            answer = self.case.run(tensors)
+        if isinstance(answer, Outputs):
+            return answer
+        return f"{answer.text} {line_of_exception(answer.error)}"
 
     def tensors(self, shapes: Shapes) -> list[torch.Tensor]:
         return make_tensors(self.case, self.evidence.rules, shapes, self.example)
@@ -110,12 +113,7 @@ def moved(shapes: Shapes, axes: Sequence[Axis], size: int) -> Shapes:
 
 def equal(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> bool:
     """Whether two results are the same, but for rounding."""
-    return len(one) == len(two) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, equal_nan=True)
-        if a.is_floating_point()
-        else torch.equal(a, b)
-        for a, b in zip(one, two, strict=True)
-    )
+    return len(one) == len(two) and all(map(same, one, two))
 
 
 def differ(one: Outputs | str, two: Outputs | str) -> bool:

@@ -69,11 +69,11 @@ def _search(
     sizes = {(number, axis): size for number, shape in enumerate(shapes) for axis, size in enumerate(shape)}
     size = sizes[axes[0]]
     trials = tried(shapes, axes)
-    taken = {(change.site, change.place) for change in done}
+    taken = {(change.literal, change.place) for change in done}
     seen = runs.numbers
     free = {axis: length for axis, length in sizes.items() if axis in runs.free or axis == axes[0]}
     candidates = [*plain(seen, axes[0], size), *(derived(seen, axes[0], free) if derived_too else ())]
-    pool = [change for change in candidates if (change.site, change.place) not in taken]
+    pool = [change for change in candidates if (change.literal, change.place) not in taken]
     found = _smallest(runs, axes, trials, done, pool, depth)
     if not found:
         return []
@@ -108,7 +108,7 @@ def _smallest(
     for _ in range(depth):
         made: dict[frozenset[Change], Changes] = {}
         for state, change in itertools.product(states, pool):
-            if not any(other.site == change.site and other.place == change.place for other in state):
+            if not any(other.literal == change.literal and other.place == change.place for other in state):
                 made.setdefault(frozenset((*state, change)), (*state, change))
         counts: dict[Changes, int] = {}
         states = []
@@ -166,7 +166,7 @@ def _settled(
 
 def _rank(changes: Changes) -> tuple[int, int, int]:
     names = sum(len(change.size.names) for change in changes)
-    others = sum(change.site.kind != "literal" for change in changes)
+    others = sum(change.literal.kind != "literal" for change in changes)
     return names, others, sum(len(str(change.size)) for change in changes)
 
 
@@ -174,10 +174,12 @@ def _more(
     runs: Runs, trials: Mapping[int, Shapes], changes: Changes, pool: Sequence[Change]
 ) -> Iterator[Changes]:
     """The changes, and of each line all the same numbers: `torch.full((7,), 1 / 7)` may mean either."""
-    lines = {(change.site.file, change.site.line, change.value) for change in changes}
+    lines = {(change.literal.file, change.literal.line, change.value) for change in changes}
     for change in pool:
-        site = change.site
-        if (site.file, site.line, change.value) in lines and all(site != other.site for other in changes):
+        literal = change.literal
+        if (literal.file, literal.line, change.value) in lines and all(
+            literal != other.literal for other in changes
+        ):
             more = (*changes, change)
             worked = _objection(runs, trials, more).count("") >= _objection(runs, trials, changes).count("")
             if worked and runs.keeps(more):

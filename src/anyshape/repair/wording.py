@@ -32,13 +32,13 @@ def written(runs: Runs, changes: Sequence[Change], solutions: Sequence[Solution]
     scopes: dict[Change, list[list[list[Local]]]] = {change: [] for change in changes}
     for shapes in _shapes(runs, solutions):
         tensors = runs.tensors(shapes)
-        runs.sites.reset()
-        with runs.sites.looking_at({change.site for change in changes}):
+        runs.literals.reset()
+        with runs.literals.looking_at({change.literal for change in changes}):
             if isinstance(runs.of(done, tensors), str):
                 continue
         rows.append(axis_sizes(tensors))
         for change in changes:
-            scopes[change].append(runs.sites.locals_at(change.site))
+            scopes[change].append(runs.literals.locals_at(change.literal))
     texts = {}
     for change in changes:
         text = _written(change.size, rows, scopes[change])

@@ -24,6 +24,7 @@ __all__ = [
     "innermost_line",
     "is_library",
     "is_ours",
+    "is_own_mistake",
     "line_at",
     "line_of",
     "line_of_exception",
@@ -37,12 +38,27 @@ PACKAGE = __name__.partition(".")[0]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _CALLERS: set[tuple[str, int]] = set()  # file and line of the calls in functions that call the model
 
+MISTAKES = (AssertionError, AttributeError, KeyError, NameError)
+
 
 def calls_the_model(function: _Function) -> _Function:
     """Marks a function of ours that calls the model: further out on the stack is who called us, not the model."""
     code = function.__code__
     _CALLERS.update((code.co_filename, line) for _, _, line in code.co_lines() if line is not None)
     return function
+
+
+def is_own_mistake(error: BaseException) -> bool:
+    """Whether an exception that came out of a model was raised by our own Python, which its calls go through.
+
+    PyTorch's objections to an argument reach us there, too: those are of other kinds.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, MISTAKES):
+        return False
+    return is_ours(os.path.abspath(trace.tb_frame.f_code.co_filename))
 
 
 def line_of_exception(error: BaseException) -> SourceLine | None:

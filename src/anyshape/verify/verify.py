@@ -2,200 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from anyshape.capture.program import Guard
-from anyshape.contract.agree import Agreed
-from anyshape.contract.contract import Contract
-from anyshape.dims import Relation, Space, choose
-from anyshape.errors import DeclarationError, InputError
-from anyshape.inputs.read import Case, Outputs
-from anyshape.inputs.tree import flatten
-from anyshape.inputs.values import make_tensors
+from anyshape.compare import compare
+from anyshape.dims import Relation
+from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
-from anyshape.torch_bridge import process
-from anyshape.verify.compare import compare
+from anyshape.verify.reference import Reference
+from anyshape.verify.sizes import COUNT, elements, sizes_to_try
+from anyshape.verify.verdict import Row, Verdict
 
-__all__ = ["Reference", "Row", "Verdict", "check", "sizes_to_try", "verify"]
+__all__ = ["check", "verify"]
 
-COUNT = 36  # size assignments to try by default
 FAILURES = 3  # enough to know that it is wrong
-ROW_SECONDS = 1.0  # sizes at which one run would take longer than about this are not tried
-SMALL = 500_000  # numbers in the inputs that any model is given
-MOST_PARAMETERS_IN_FLOAT64 = 200_000_000
+LEAST = 8  # sizes that are tried whatever they cost
 
 Sizes = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What happened at one assignment of sizes: right, wrong, fails (in the runtime) or refused (by PyTorch)."""
-
-    sizes: dict[str, int]
-    outcome: str
-    error: float = 0.0
-    allowed: float = 0.0
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a model is right: every size that was tried, and what is proved beyond them."""
-
-    runtime: str
-    rows: tuple[Row, ...]
-    proved: tuple[str, ...] = ()
-    sampled: tuple[str, ...] = ()
-
-    @property
-    def failures(self) -> tuple[Row, ...]:
-        return tuple(row for row in self.rows if row.outcome in ("wrong", "fails"))
-
-    @property
-    def right(self) -> bool:
-        return not self.failures and bool(self.tried)
-
-    @property
-    def tried(self) -> tuple[Row, ...]:
-        """The sizes at which PyTorch runs: only those say anything."""
-        return tuple(row for row in self.rows if row.outcome != "refused")
-
-    @property
-    def sizes(self) -> list[dict[str, int]]:
-        return [row.sizes for row in self.tried]
-
-    @property
-    def worst(self) -> Row:
-        """The right row that came closest to what is allowed."""
-        return max(self.tried, key=lambda row: row.error / row.allowed if row.allowed else 0.0)
-
-    def __str__(self) -> str:
-        if self.failures:
-            bad = self.failures[0]
-            return f"{bad.outcome} at {bad.sizes}: {bad.why}"
-        count = f"{len(self.tried)} size{'s' if len(self.tried) != 1 else ''} on {self.runtime}"
-        return f"{count}, worst error {self.worst.error:.1e} of {self.worst.allowed:.0e} allowed"
-
-    def to_json(self) -> dict[str, Any]:
-        rows = [
-            {
-                "sizes": row.sizes,
-                "outcome": row.outcome,
-                "error": row.error,
-                "allowed": row.allowed,
-                "why": row.why,
-            }
-            for row in self.rows
-        ]
-        return {
-            "runtime": self.runtime,
-            "right": self.right,
-            "rows": rows,
-            "proved": list(self.proved),
-            "sampled": list(self.sampled),
-        }
-
-
-@dataclass
-class Reference:
-    """The user's module at any sizes, in eager mode; remembers what it answered."""
-
-    case: Case
-    agreed: Agreed
-    known: dict[tuple[tuple[str, int], ...], Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._exact = _in_float64(self.case)
-
-    def at(self, sizes: Sizes) -> tuple[list[torch.Tensor], Outputs, list[torch.Tensor] | None] | Exception:
-        """Inputs, outputs and the outputs in float64 at ``sizes``; PyTorch's exception where it refuses them."""
-        key = tuple(sorted(sizes.items()))
-        if key not in self.known:
-            self.known[key] = self._run(sizes)
-        found: tuple[list[torch.Tensor], Outputs, list[torch.Tensor] | None] | Exception = self.known[key]
-        return found
-
-    def take_examples(self) -> list[dict[str, int]]:
-        """The sizes of the user's further examples, at which their own values are used from here on."""
-        taken = []
-        for number, tensors in enumerate(self.case.more_examples):
-            try:
-                sizes = self.agreed.contract.bind([tuple(tensor.shape) for tensor in tensors])
-            except InputError as error:
-                raise DeclarationError(
-                    f"example {number + 2} does not fit the contract: {error.what}",
-                    hint=f"Declare the shapes with shapes={{...}}. What was found is:\n{self.agreed.contract}",
-                ) from error
-            self.known[tuple(sorted(sizes.items()))] = self._run_on(list(tensors))
-            taken.append(sizes)
-        return taken
-
-    def seconds_at(self, sizes: Sizes) -> float:
-        """How long a run takes at ``sizes``, warmed up."""
-        self.at(sizes)
-        start = time.monotonic()
-        self._run(sizes)
-        return time.monotonic() - start
-
-    def output_shapes(self) -> Iterator[tuple[dict[str, int], list[tuple[int, ...]]]]:
-        """The outputs' shapes at every size of the contract that PyTorch was run at."""
-        for key, found in self.known.items():
-            if not isinstance(found, Exception) and self.agreed.contract.allows(dict(key)):
-                yield dict(key), [tuple(tensor.shape) for tensor in found[1].tensors]
-
-    def _run(self, sizes: Sizes) -> Any:
-        try:
-            tensors = self.tensors(sizes)
-        except Exception as error:
-            return error
-        return self._run_on(tensors)
-
-    def _run_on(self, tensors: list[torch.Tensor]) -> Any:
-        with process.quiet():
-            try:
-                outputs = self.case.run(tensors)
-            except Exception as error:
-                return error
-            return tensors, outputs, self._run_exact(tensors)
-
-    def tensors(self, sizes: Sizes) -> list[torch.Tensor]:
-        """Legal inputs of these sizes: the user's own function's, or made by the rules."""
-        if self.case.make_inputs is not None:
-            args, kwargs = self.case.make_inputs(dict(sizes))
-            return list(self.case.tensors_of(args, kwargs))
-        shapes = self.agreed.contract.shapes(sizes)
-        seed = sum(size * (number + 1) for number, size in enumerate(sizes.values()))
-        return make_tensors(self.case, self.agreed.rules, shapes, dict(sizes), seed)
-
-    def _run_exact(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        if self._exact is None:
-            return None
-        args, kwargs = self.case.structure.rebuild(
-            [t.double() if t.is_floating_point() else t.clone() for t in tensors]
-        )
-        try:
-            with torch.no_grad():
-                return [tensor for _, tensor in flatten(self._exact(*args, **kwargs))[0]]
-        except Exception:
-            self._exact = None  # something in the model insists on float32: the fixed tolerance serves
-            return None
-
-
-def _in_float64(case: Case) -> torch.nn.Module | None:
-    floats = [p for p in case.module.parameters() if p.is_floating_point()]
-    if case.parameters > MOST_PARAMETERS_IN_FLOAT64 or any(p.dtype == torch.float64 for p in floats):
-        return None
-    try:
-        return copy.deepcopy(case.module).double()
-    except Exception:
-        return None  # a module that can't be copied: the fixed tolerance serves
 
 
 def check(
@@ -207,16 +33,17 @@ def check(
     """
     expected = reference.at(sizes)
     at = dict(sizes)
-    if isinstance(expected, Exception):
-        return Row(at, "refused", why=f"{type(expected).__name__}: {expected}")
-    tensors, outputs, exact = expected
+    if isinstance(expected, Refusal):
+        return Row(at, "refused", why=f"{type(expected.error).__name__}: {expected.error}")
+    if isinstance(expected, OutOfMemory):
+        return Row(at, "not run", why=expected.text)
     inputs = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
-    feed = {name: to_numpy(tensor) for name, tensor in zip(inputs, tensors, strict=True) if name}
+    feed = {name: to_numpy(tensor) for name, tensor in zip(inputs, expected.tensors, strict=True) if name}
     try:
         got = runtime.run(feed)
     except RuntimeFailure as failure:
         return Row(at, "fails", why=f"{runtime.name}: {failure}")
-    return _judged(at, reference.case, runtime.output_names, outputs, exact, got)
+    return _judged(at, reference.case, runtime.output_names, expected.outputs, expected.exact, got)
 
 
 def _judged(
@@ -246,58 +73,6 @@ def _judged(
     return worst
 
 
-def sizes_to_try(
-    agreed: Agreed, guards: Sequence[Guard | Relation], seconds: float, count: int = COUNT
-) -> list[dict[str, int]]:
-    """Sizes that tell most: every boundary, both sides of every open guard, primes, pairs, larger than the example."""
-    contract = agreed.contract
-    growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
-    largest = {
-        dim.name: max(int(dim.example * growth), agreed.generic[dim.name], floor)
-        for dim in contract.dims
-        if dim.range.maximum is None or dim.range.maximum > 1024 or seconds > 0.05
-    }
-    space = Space(
-        contract.ranges,
-        contract.relations,
-        interesting=_sides(contract, agreed.generic, guards, largest),
-        # At the example's own 0 or 1, many a fault elsewhere does not show.
-        typical=agreed.generic if contract.allows(agreed.generic) else contract.example,
-        largest=largest,
-    )
-    most = max(SMALL, int(_elements(contract, space.typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
-    telling = len(choose(space, 1))  # these are tried even if they are more than were asked for
-    wanted = [sizes for sizes in choose(space, 4 * count) if _elements(contract, sizes) <= most]
-    return wanted[: max(count, telling)]
-
-
-def _elements(contract: Contract, sizes: Sizes) -> int:
-    """How many numbers the inputs hold: what a run costs grows with it."""
-    return sum(math.prod(shape) for shape in contract.shapes(sizes))
-
-
-def _sides(
-    contract: Contract, generic: Sizes, guards: Sequence[Guard | Relation], largest: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """For each dim, the sizes on either side of where a guard turns, the other dims being generic."""
-    made: dict[str, set[int]] = {}
-    for item in guards:
-        for name in item.names:
-            range_ = contract.dim(name).range
-            limit = item.right.constant if isinstance(item, Relation) else None
-            end = min(range_.maximum or 10**9, max(largest.get(name, 64) * 2, 64, (limit or 0) + 1))
-            beyond = limit + limit // 2 + 1 if limit is not None else None
-            if beyond is not None and range_.contains(beyond):
-                made.setdefault(name, set()).add(beyond)
-            before: bool | None = None
-            for size in range(range_.minimum, end + 1):
-                now = item.holds({**generic, name: size})
-                if before is not None and now != before:
-                    made.setdefault(name, set()).update((size - 1, size))
-                before = now
-    return {name: tuple(sorted(sizes)[:16]) for name, sizes in made.items()}
-
-
 def verify(
     runtime: Runtime,
     reference: Reference,
@@ -310,12 +85,11 @@ def verify(
     count: int = COUNT,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """The verdict on a model at many sizes; stops at a few failures, or when the time is up.
+    """The verdict on a model at many sizes; stops at a few failures, or when ``budget`` nominal seconds are spent.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
     ``boundaries`` are where the model takes another way: both sides of each are tried.
     """
-    started = time.monotonic()
     agreed = reference.agreed
     example = (
         agreed.contract.example if agreed.contract.allows(agreed.contract.example) else dict(agreed.generic)
@@ -328,13 +102,23 @@ def verify(
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)
+    spent = 0.0
     for number, sizes in enumerate(wanted):
         progress(f"{number + 1} of {len(wanted)} sizes")
         rows.append(check(runtime, reference, sizes, names))
         failed = sum(row.outcome in ("wrong", "fails") for row in rows)
-        if failed >= FAILURES or (time.monotonic() - started > budget and number >= 8):
+        spent += seconds * max(
+            1.0, elements(agreed.contract, sizes) / max(1, elements(agreed.contract, example))
+        )
+        if failed >= FAILURES or (spent > budget and number >= LEAST):
             break
-    return Verdict(runtime.name, tuple(rows), *_statements(guards, rows, proved))
+    proofs, samples = _statements(guards, rows, proved)
+    cut = (
+        ""
+        if len(rows) == len(wanted)
+        else f"{len(wanted) - len(rows)} of {len(wanted)} chosen sizes were not tried"
+    )
+    return Verdict(runtime.name, tuple(rows), proofs, samples, cut)
 
 
 def _statements(
@@ -344,7 +128,7 @@ def _statements(
     open_guards = [item for item in guards if not item.proved]
     everywhere = f"the captured graph holds at every size of the contract ({len(guards)} guards)"
     sampled = [f"right on both sides of {item}{_at_line(item)}" for item in open_guards]
-    tried = sum(row.outcome != "refused" for row in rows)
+    tried = sum(row.outcome not in ("refused", "not run") for row in rows)
     sampled.append(f"the outputs agree with PyTorch at {tried} sizes")
     return (everywhere,) if proved else (), tuple(sampled)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from anyshape.capture.tape.explainer import Explainer
+from anyshape.capture.tape.fitter import Fitter
 from anyshape.capture.tape.steps import Step, Value
-from anyshape.dims import Expr
+from anyshape.dims import Expr, names
 from anyshape.dims.fit import fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["explained_constant", "index_tensor", "sizes_tensor"]
+__all__ = ["fitted_constant", "index_tensor", "sizes_tensor"]
 
 MOST_ENTRIES = 256
 ENTRIES_TO_FIT = 96
@@ -31,8 +31,8 @@ def index_tensor(entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> torch.
     raise NotImplementedError("a step on a tape, not a function")
 
 
-def explained_constant(
-    tensors: Sequence[torch.Tensor], value: Value, explainer: Explainer, where: SourceLine | None
+def fitted_constant(
+    tensors: Sequence[torch.Tensor], value: Value, fitter: Fitter, where: SourceLine | None
 ) -> Step | None:
     """The step that makes the constant at any size; None where it is the same on every tape."""
     first = tensors[0]
@@ -40,9 +40,9 @@ def explained_constant(
         return None
     if all(tensor.shape == first.shape for tensor in tensors) and first.numel() <= MOST_ENTRIES:
         columns = zip(*(tensor.reshape(-1).tolist() for tensor in tensors), strict=True)
-        entries = [explainer.leaf(column, (), where) for column in columns]
+        entries = [fitter.leaf(column, (), where) for column in columns]
         return Step(sizes_tensor, (entries, list(first.shape), first.dtype), {}, (value,), where)
-    return _by_index(tensors, value, explainer, where)
+    return _by_index(tensors, value, fitter, where)
 
 
 def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -50,16 +50,16 @@ def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _by_index(
-    tensors: Sequence[torch.Tensor], value: Value, explainer: Explainer, where: SourceLine | None
+    tensors: Sequence[torch.Tensor], value: Value, fitter: Fitter, where: SourceLine | None
 ) -> Step:
     """Entries as an expression of indices and sizes, fitted on some of them; verify sees the rest."""
     rank = tensors[0].dim()
-    shape = tuple(explainer.axis([tensor.shape[axis] for tensor in tensors], ()) for axis in range(rank))
+    shape = tuple(fitter.axis([tensor.shape[axis] for tensor in tensors], ()) for axis in range(rank))
     rows, entries = [], []
-    for row, tensor in zip(explainer.rows, tensors, strict=True):
+    for row, tensor in zip(fitter.rows, tensors, strict=True):
         for place in _places(tensor.shape):
-            index = {f"_i{axis}": at for axis, at in enumerate(place)}
-            rows.append({**{name: row[name] for name in explainer.names}, **index})
+            index = {names.place(axis): at for axis, at in enumerate(place)}
+            rows.append({**{name: row[name] for name in fitter.names}, **index})
             entries.append(tensor[place].item())
     made = _entry(rows, entries, rank)
     if made is None:
@@ -89,8 +89,8 @@ def _entry(rows: Sequence[dict[str, int]], entries: Sequence[Any], rank: int) ->
 def _comparison(rows: Sequence[dict[str, int]], entries: Sequence[bool], rank: int) -> Any:
     """Masks: whether one index is below another, plus a number; as (left, right) for left <= right."""
     for one, two in itertools.permutations(range(rank), 2):
-        gaps = [row[f"_i{two}"] - row[f"_i{one}"] for row in rows]
+        gaps = [row[names.place(two)] - row[names.place(one)] for row in rows]
         inside = [gap for gap, entry in zip(gaps, entries, strict=True) if entry]
         if inside and all((gap >= min(inside)) == entry for gap, entry in zip(gaps, entries, strict=True)):
-            return (Expr.of(f"_i{one}") + min(inside), Expr.of(f"_i{two}"))
+            return (Expr.of(names.place(one)) + min(inside), Expr.of(names.place(two)))
     return None

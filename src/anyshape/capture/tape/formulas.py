@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anyshape.capture.tape.steps import Step, Value, leaves
-from anyshape.dims import Expr, fit
+from anyshape.dims import Expr, fit, names
 
 __all__ = ["shared_formulas"]
 
@@ -53,7 +53,7 @@ def _form(step: Step) -> str:
 
 def _formulas(columns: Sequence[Sequence[Step]]) -> dict[int, Expr]:
     runs = [step for column in columns for step in column]
-    rows = [{f"_x{axis}": size for axis, size in enumerate(step.inputs[0].shape)} for step in runs]
+    rows = [{names.input_size(axis): size for axis, size in enumerate(step.inputs[0].shape)} for step in runs]
     numbers = [
         [leaf for leaf in leaves((step.args, step.kwargs)) if not isinstance(leaf, Value)] for step in runs
     ]

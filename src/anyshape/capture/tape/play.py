@@ -23,7 +23,7 @@ from anyshape.capture.tape.steps import (
     number_of,
     rolled,
 )
-from anyshape.dims import Expr, Real
+from anyshape.dims import Expr, Real, names
 
 __all__ = ["Look", "Played", "play"]
 
@@ -123,7 +123,7 @@ class _Player:
     def by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         made = torch.empty([self.number(size) for size in shape], dtype=dtype)
         for place in np.ndindex(*made.shape):
-            inner = _Player({**self.sizes, **{f"_i{axis}": at for axis, at in enumerate(place)}}, None)
+            inner = _Player({**self.sizes, **{names.place(axis): at for axis, at in enumerate(place)}}, None)
             sides = [inner.number(side) for side in entry] if isinstance(entry, tuple) else []
             made[place] = sides[0] <= sides[1] if sides else inner.number(entry)
         return made

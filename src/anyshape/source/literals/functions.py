@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyshape.source.lines import TORCH_FOLDER, is_ours
-from anyshape.source.literals.marks import Site, mark
+from anyshape.source.literals.marks import Literal, mark
 
 __all__ = ["Swap", "executed"]
 
@@ -57,7 +57,7 @@ class Swap:
     """Living functions that get marked code, and their own again; those that can't be matched are left alone."""
 
     def __init__(self, codes: Iterable[Code]) -> None:
-        self.sites: dict[int, Site] = {}
+        self.literals: dict[int, Literal] = {}
         self._marked: dict[int, tuple[Code, Code]] = {}  # by the id of a running code: it, and with marks
         self._plain: dict[int, tuple[Code, Code]] = {}  # the way back, also for functions inside functions
         self._own: dict[types.FunctionType, Code] = {}
@@ -70,7 +70,7 @@ class Swap:
                 self._match(inside, file)
 
     def _match(self, codes: Iterable[Code], file: _File) -> None:
-        self.sites.update(file.sites)
+        self.literals.update(file.literals)
         for code in codes:
             marked = _counterpart(code, file)
             if marked is not None:
@@ -97,10 +97,10 @@ def _functions_with(codes: Container[int]) -> list[types.FunctionType]:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file's codes in pairs, plain and marked, by name and first line; and its sites by number."""
+    """A file's codes in pairs, plain and marked, by name and first line; and its literals by number."""
 
     pairs: dict[tuple[str, int], list[tuple[Code, Code]]]
-    sites: dict[int, Site]
+    literals: dict[int, Literal]
 
 
 def _marked_file(filename: str, codes: Iterable[Code]) -> _File | None:
@@ -123,11 +123,11 @@ def _compiled(filename: str, _changed: int, _size: int, lines: tuple[int, ...]) 
         tree = ast.parse(source, filename)
         tree.body = [statement for statement in tree.body if _is_needed(statement, lines)]
         plain = compile(tree, filename, "exec", dont_inherit=True)
-        sites = mark(tree, filename, source)
+        literals = mark(tree, filename, source)
         marked = compile(tree, filename, "exec", dont_inherit=True)
     pairs: dict[tuple[str, int], list[tuple[Code, Code]]] = defaultdict(list)
     _pair(plain, marked, pairs)
-    return _File(dict(pairs), sites)
+    return _File(dict(pairs), literals)
 
 
 def _is_needed(statement: ast.stmt, lines: tuple[int, ...]) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 from anyshape.errors import SourceLine
 from anyshape.source.lines import line_at, line_of
 
-__all__ = ["HOOK", "Site", "mark"]
+__all__ = ["HOOK", "Literal", "mark"]
 
-HOOK = "__anyshape_site__"  # ends with two underscores: inside a class Python must not mangle it
+HOOK = "__anyshape_literal__"  # ends with two underscores: inside a class Python must not mangle it
 
 _FOLLOWS_THE_INPUT = {"shape", "ndim", "dtype", "device"}
 _BUILTINS = frozenset(dir(builtins))
@@ -23,7 +23,7 @@ _numbers = itertools.count()  # unique over all files, so that one hook serves t
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Literal:
     """An expression in a source file that may hold an integer: a literal, an attribute, a name, a default.
 
     Lines count from 1, columns from 0 in characters; the end is the first column after the expression.
@@ -48,11 +48,11 @@ class Site:
         return replace(found, marks=((start, end),) if self.line == self.end_line else ())
 
 
-def mark(tree: ast.Module, filename: str, source: str) -> dict[int, Site]:
-    """Puts ``__anyshape_site__(number, expression)`` for each wanted expression; the sites by their numbers."""
+def mark(tree: ast.Module, filename: str, source: str) -> dict[int, Literal]:
+    """Puts ``__anyshape_literal__(number, expression)`` for each wanted expression; the literals by their numbers."""
     marker = _Marker(filename, source)
     marker.visit(tree)
-    return marker.sites
+    return marker.literals
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Marker(ast.NodeTransformer):
     def __init__(self, filename: str, source: str) -> None:
         self.file = os.path.abspath(filename)
         self.lines = source.split("\n")
-        self.sites: dict[int, Site] = {}
+        self.literals: dict[int, Literal] = {}
         self.path: list[str] = []  # of names, as in a __qualname__
         self.scopes: list[_Scope] = []  # without those of classes, whose names functions don't see
         self.in_function = False
@@ -100,7 +100,7 @@ class _Marker(ast.NodeTransformer):
         self.path, self.in_function = [*self.path, name], True
         bound, declared_global = _names_bound(body)
         defaults = {
-            parameter: (self._site(default, "default"), number)
+            parameter: (self._literal(default, "default"), number)
             for parameter, default in _defaults(node.args)
             if parameter not in bound and (number := _number(default)) is not None
         }
@@ -217,15 +217,15 @@ class _Marker(ast.NodeTransformer):
     # --- How it is marked -------------------------------------------------------------------------------
 
     def _marked(self, node: ast.expr, kind: str) -> ast.expr:
-        return self._call(node, self._site(node, kind)) if self.in_function else node
+        return self._call(node, self._literal(node, kind)) if self.in_function else node
 
     def _call(self, node: ast.expr, number: int, default: Any = None) -> ast.expr:
-        """``__anyshape_site__(number, node)`` where the node stands; with the default as a third argument."""
+        """``__anyshape_literal__(number, node)`` where the node stands; with the default as a third argument."""
         arguments = [ast.Constant(number), node, *([ast.Constant(default)] if default is not None else [])]
         call = ast.Call(ast.Name(HOOK, ast.Load()), arguments, [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
-    def _site(self, node: ast.expr, kind: str) -> int:
+    def _literal(self, node: ast.expr, kind: str) -> int:
         first, last = node.lineno, node.end_lineno or node.lineno
         start = self._column(first, node.col_offset)
         end = self._column(last, node.end_col_offset or node.col_offset)
@@ -233,7 +233,7 @@ class _Marker(ast.NodeTransformer):
         lines[-1] = lines[-1][:end]
         lines[0] = lines[0][start:]
         number = next(_numbers)
-        self.sites[number] = Site(
+        self.literals[number] = Literal(
             self.file, first, start, last, end, "\n".join(lines), ".".join(self._function_path()), kind
         )
         return number

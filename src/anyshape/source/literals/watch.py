@@ -1,4 +1,4 @@
-"""A model that runs with its sites watched: their values, the tensors around them, and other numbers in their place."""
+"""A model that runs with its literals watched: their values, the tensors around them, other numbers in their place."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.source.literals.functions import Swap, executed
-from anyshape.source.literals.marks import HOOK, Site
+from anyshape.source.literals.marks import HOOK, Literal
 
-__all__ = ["Local", "Sites", "instrumented"]
+__all__ = ["Literals", "Local", "instrumented"]
 
 _ROWS = (tuple, list, torch.Size)
 _VARIADIC = 0x04, 0x08  # the flags of code that takes *args and **kwargs
@@ -25,19 +25,19 @@ _COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 
 
 class Local(NamedTuple):
-    """A tensor that is in scope at a site: how to write it, its shape, and whether a parameter holds it."""
+    """A tensor that is in scope at a literal: how to write it, its shape, and whether a parameter holds it."""
 
     text: str
     shape: tuple[int, ...]
     parameter: bool
 
 
-class Sites:
-    """What the sites of a model that is instrumented held, and what they are to hold instead."""
+class Literals:
+    """What the literals of a model that is instrumented held, and what they are to hold instead."""
 
-    def __init__(self, sites: Mapping[int, Site]) -> None:
-        self._sites = dict(sites)
-        self._numbers = {site: number for number, site in sites.items()}
+    def __init__(self, literals: Mapping[int, Literal]) -> None:
+        self._literals = dict(literals)
+        self._numbers = {literal: number for number, literal in literals.items()}
         self._seen: dict[int, dict[Any, Any]] = {}
         self._overrides: dict[int, Any] = {}
         self._looked_at: frozenset[int] = frozenset()
@@ -45,14 +45,14 @@ class Sites:
         self._callers: dict[int, SourceLine | None] = {}
 
     @property
-    def seen(self) -> dict[Site, list[Any]]:
-        """The distinct values of each site that held an int, or several in a row, since the last reset."""
-        return {self._sites[number]: list(values.values()) for number, values in self._seen.items()}
+    def seen(self) -> dict[Literal, list[Any]]:
+        """The distinct values of each literal that held an int, or several in a row, since the last reset."""
+        return {self._literals[number]: list(values.values()) for number, values in self._seen.items()}
 
     @property
-    def order(self) -> list[Site]:
-        """The sites of ``seen`` as they were first executed."""
-        return [self._sites[number] for number in self._seen]
+    def order(self) -> list[Literal]:
+        """The literals of ``seen`` as they were first executed."""
+        return [self._literals[number] for number in self._seen]
 
     def reset(self) -> None:
         """Forgets values and locals, not overrides."""
@@ -60,35 +60,35 @@ class Sites:
         self._locals.clear()
 
     @contextmanager
-    def overriding(self, values: Mapping[Site, Any]) -> Iterator[None]:
-        """Within this, each of the sites is worth what is given, or what is given makes of its own value.
+    def overriding(self, values: Mapping[Literal, Any]) -> Iterator[None]:
+        """Within this, each of the literals is worth what is given, or what is given makes of its own value.
 
-        What is no int, nor a row of ints, when the site is reached stays as it is.
+        What is no int, nor a row of ints, when the literal is reached stays as it is.
         """
         before = self._overrides
-        self._overrides = {**before, **{self._numbers[site]: value for site, value in values.items()}}
+        self._overrides = {**before, **{self._numbers[literal]: value for literal, value in values.items()}}
         try:
             yield
         finally:
             self._overrides = before
 
     @contextmanager
-    def looking_at(self, sites: Iterable[Site]) -> Iterator[None]:
-        """Within this, each time that one of the sites holds an int the tensors in scope are noted."""
+    def looking_at(self, literals: Iterable[Literal]) -> Iterator[None]:
+        """Within this, each time that one of the literals holds an int the tensors in scope are noted."""
         before = self._looked_at
-        self._looked_at = before | {self._numbers[site] for site in sites}
+        self._looked_at = before | {self._numbers[literal] for literal in literals}
         try:
             yield
         finally:
             self._looked_at = before
 
-    def locals_at(self, site: Site) -> list[list[Local]]:
-        """For each execution of a site that was looked at: parameters first, as in the signature, then the others."""
-        return self._locals.get(self._numbers[site], [])
+    def locals_at(self, literal: Literal) -> list[list[Local]]:
+        """For each execution of a literal that was looked at: parameters first, as in the signature, then others."""
+        return self._locals.get(self._numbers[literal], [])
 
-    def caller_of(self, site: Site) -> SourceLine | None:
-        """The user's own line that led to a site in a library, if it was looked at."""
-        return self._callers.get(self._numbers[site])
+    def caller_of(self, literal: Literal) -> SourceLine | None:
+        """The user's own line that led to a literal in a library, if it was looked at."""
+        return self._callers.get(self._numbers[literal])
 
     def _reach(self, number: int, value: Any, default: Any = None) -> Any:
         """The hook: what the marked expression is worth."""
@@ -115,8 +115,8 @@ class Sites:
 
 
 @contextmanager
-def instrumented(run: Callable[[], Any]) -> Iterator[Sites]:
-    """Runs once to see which functions ``run`` calls, then watches the sites in them until the end of the ``with``.
+def instrumented(run: Callable[[], Any]) -> Iterator[Literals]:
+    """Runs once to see which functions ``run`` calls, then watches the literals in them until the end of the ``with``.
 
     What that first run held is not in ``seen``: run again. The functions of the model, of the user's helpers and
     of libraries are watched; those of PyTorch and Python, and those whose source can't be read or has changed
@@ -125,11 +125,11 @@ def instrumented(run: Callable[[], Any]) -> Iterator[Sites]:
     if hasattr(builtins, HOOK):
         raise RuntimeError("a model is instrumented already; leave that `with` block before the next one")
     swap = Swap(executed(run))
-    sites = Sites(swap.sites)
-    setattr(builtins, HOOK, sites._reach)
+    literals = Literals(swap.literals)
+    setattr(builtins, HOOK, literals._reach)
     try:
         swap.apply()
-        yield sites
+        yield literals
     finally:
         swap.undo()
         delattr(builtins, HOOK)

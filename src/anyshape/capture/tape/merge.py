@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from anyshape.capture.tape.constants import explained_constant
+from anyshape.capture.tape.constants import fitted_constant
 from anyshape.capture.tape.contexts import Place, made_by, number_places, shared_contexts
-from anyshape.capture.tape.explainer import Decision, Explainer, Unexplained
+from anyshape.capture.tape.fitter import Decision, Fitter, NoExpression
 from anyshape.capture.tape.formulas import shared_formulas
 from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, leaves, rolled
-from anyshape.dims import Expr
+from anyshape.dims import Expr, names
 from anyshape.errors import SourceLine
 
-__all__ = ["Apart", "explained", "lined_up", "numbered"]
+__all__ = ["Apart", "lined_up", "merged", "numbered"]
 
 Sizes = Mapping[str, int]
 
@@ -96,7 +96,7 @@ def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
 
 
-def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tuple[Any, ...]]) -> Tape:
+def merged(tapes: Sequence[Tape], fitter: Fitter, shapes: Sequence[tuple[Any, ...]]) -> Tape:
     """One tape over expressions; ``shapes`` are those of the inputs. `Apart` where the tapes do not line up."""
     steps = lined_up(tapes)
     first = tapes[0]
@@ -109,7 +109,7 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
     for value, (tensors, where) in constants.items():
         new[value] = replace(value, strides=None)
         own = value in first.names
-        step = None if own else explained_constant(tensors, new[value], explainer, where)
+        step = None if own else fitted_constant(tensors, new[value], fitter, where)
         if step is None:
             made.constants[new[value]] = tensors[0]
             if own:
@@ -118,38 +118,38 @@ def explained(tapes: Sequence[Tape], explainer: Explainer, shapes: Sequence[tupl
             new[value] = step.outputs[0]
             made.steps.append(step)
     formulas = shared_formulas(steps)
-    explainer.contexts = explainer.contexts or shared_contexts(steps)
+    fitter.contexts = fitter.contexts or shared_contexts(steps)
     names = number_places(first)
     for number, column in enumerate(steps):
-        explainer.formulas = formulas.get(column[0], {})
+        fitter.formulas = formulas.get(column[0], {})
         if column[0].target is chosen:
-            explainer.near = {
+            fitter.near = {
                 key: new[value].shape[axis]
                 for key, (value, axis) in column[0].body.context.items()
                 if value in new
             }
-        explainer.place = names[number]
+        fitter.place = names[number]
         try:
-            step = _explained(column, [new[value] for value in column[0].inputs], explainer)
-        except Unexplained as fault:
+            step = _explained(column, [new[value] for value in column[0].inputs], fitter)
+        except NoExpression as fault:
             fault.step = column[0]  # of the outermost tape: the last to say so
             raise
         new.update(zip(column[0].outputs, step.outputs, strict=True))
-        explainer.near.update((key, value.shape[axis]) for key, (value, axis) in made_by(step).items())
+        fitter.near.update((key, value.shape[axis]) for key, (value, axis) in made_by(step).items())
         made.steps.append(step)
     made.outputs = [new[value] for value in first.outputs]
     return made
 
 
-def _explained(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+def _explained(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
     kinds = {rolled: _explained_loop, chosen: _explained_choice}
-    return kinds.get(column[0].target, _explained_call)(column, inputs, explainer)
+    return kinds.get(column[0].target, _explained_call)(column, inputs, fitter)
 
 
-def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+def _explained_call(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
     """One step of all tapes as one: arguments and the sizes of its results explained. ``inputs`` are its new values."""
     first, rest, place = column[0], iter(inputs), itertools.count()
-    formulas, name = explainer.formulas, explainer.place
+    formulas, name = fitter.formulas, fitter.place
     atoms = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
     # Kernels, strides and patch sizes among the arguments are what sizes are divided by.
     atoms += [Expr.of(k) for k in sorted(_hints(column))]
@@ -163,32 +163,32 @@ def _explained_call(column: Sequence[Step], inputs: Sequence[Value], explainer: 
         if isinstance(one, Value):
             return next(rest)
         here = next(place)
-        size = _near(explainer, (*name, here), inputs)
+        size = _near(fitter, (*name, here), inputs)
         if size is not None and all(type(tree) is int for tree in trees):
             return size
         formula = formulas.get(here)
         if formula is not None:
             made = formula.substitute(
-                {f"_x{axis}": Expr.of(size) for axis, size in enumerate(inputs[0].shape)}
+                {names.input_size(axis): Expr.of(size) for axis, size in enumerate(inputs[0].shape)}
             )
             return made if made.constant is None else made.constant
-        return explainer.leaf(trees, atoms, first.where)
+        return fitter.leaf(trees, atoms, first.where)
 
     args, kwargs = merged([step.args for step in column]), merged([step.kwargs for step in column])
     outputs = tuple(
-        values[0] and _explained_value(values, atoms, explainer)
+        values[0] and _explained_value(values, atoms, fitter)
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=args, kwargs=kwargs, outputs=outputs)
 
 
-def _near(explainer: Explainer, place: Place, inputs: Sequence[Value]) -> Any:
+def _near(fitter: Fitter, place: Place, inputs: Sequence[Value]) -> Any:
     """A number that is the size of a tensor near by wherever its line runs, or the product of two."""
-    keys = explainer.contexts.get(place)
+    keys = fitter.contexts.get(place)
     if keys is None:
         return None
     sizes: list[Any] = [
-        inputs[key[1]].shape[key[2]] if key[0] == "own" else explainer.near.get(key) for key in keys
+        inputs[key[1]].shape[key[2]] if key[0] == "own" else fitter.near.get(key) for key in keys
     ]
     if None in sizes:
         return None
@@ -203,29 +203,27 @@ def _hints(column: Sequence[Step]) -> set[int]:
     return {value for value in same if 2 <= value <= 64}
 
 
-def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], explainer: Explainer) -> Value:
+def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], fitter: Fitter) -> Value:
     axes = zip(*(value.shape for value in values), strict=True)
-    return Value(tuple(explainer.axis(axis, atoms) for axis in axes), values[0].dtype)
+    return Value(tuple(fitter.axis(axis, atoms) for axis in axes), values[0].dtype)
 
 
-def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
     """A loop of all tapes as one: its rounds are so many more rows, in which the round's number is a size as well."""
     first, plan = column[0], column[0].body.plan
     going = None
     try:
-        count = explainer.leaf([step.args[0] for step in column], (), first.where)
-    except Unexplained:
+        count = fitter.leaf([step.args[0] for step in column], (), first.where)
+    except NoExpression:
         going = _while(column)
         if going is None:
             raise
         count = MOST_ROUNDS
     before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
-    index = f"_t{explainer.depth}"
+    index = names.round_of(fitter.depth)
     rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
-    rows = [{**explainer.rows[k], index: i} for k, i in rounds]
-    inner = Explainer(
-        rows, (*explainer.names, index), depth=explainer.depth + 1, prefix=f"{explainer.prefix}{index}"
-    )
+    rows = [{**fitter.rows[k], index: i} for k, i in rounds]
+    inner = Fitter(rows, (*fitter.names, index), depth=fitter.depth + 1, prefix=f"{fitter.prefix}{index}")
     carried = [
         _explained_value(
             [
@@ -259,13 +257,13 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], explainer: 
     )
     atoms = [size for value in before for size in value.shape if isinstance(size, Expr)]
     outputs = tuple(
-        _explained_value(values, atoms, explainer)
+        _explained_value(values, atoms, fitter)
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
 
 
-def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], explainer: Explainer) -> Step:
+def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
     """A choice of all tapes as one: each way from the rows that took it, and the conditions that choose."""
     first, labels = column[0], [step.body.label for step in column]
     shapes = [value.shape for value in inputs]
@@ -273,13 +271,13 @@ def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], explainer
     ways: dict[int, Tape] = {}
     for label in dict.fromkeys(labels):
         rows = [k for k, other in enumerate(labels) if other == label]
-        inner = explainer.among(rows, label, given)
-        ways[label] = explained([column[k].body.tape for k in rows], inner, shapes)
+        inner = fitter.among(rows, label, given)
+        ways[label] = merged([column[k].body.tape for k in rows], inner, shapes)
     outputs = tuple(
-        _explained_value(values, (), explainer)
+        _explained_value(values, (), fitter)
         for values in zip(*(step.outputs for step in column), strict=True)
     )
-    body = _split(explainer.decided(labels, first.where), ways, first.where)
+    body = _split(fitter.decided(labels, first.where), ways, first.where)
     return replace(first, args=(list(inputs),), outputs=outputs, body=body)
 
 

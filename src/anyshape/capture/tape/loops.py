@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from anyshape.capture.tape.choose import chosen_between, rewired
-from anyshape.capture.tape.explain import Apart, lined_up, numbered
-from anyshape.capture.tape.neutral import filled_in
-from anyshape.capture.tape.plan import Plan, plan_of
+from anyshape.capture.tape.loop_step import draft_of, with_results
+from anyshape.capture.tape.loop_values import Plan, plan_of
+from anyshape.capture.tape.merge import Apart, lined_up, numbered
+from anyshape.capture.tape.skipped import filled_in
 from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, rolled
-from anyshape.capture.tape.wire import draft_of, with_results
 
 __all__ = ["rolled_up"]
 

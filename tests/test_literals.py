@@ -1,4 +1,4 @@
-"""Models that run with their sites watched and overridden."""
+"""Models that run with their literals watched and overridden."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from anyshape.errors import SourceLine
-from anyshape.source.literals import Site, Sites, instrumented
+from anyshape.source.literals import Literal, Literals, instrumented
 from anyshape.source.literals.marks import HOOK
 
 LENGTH = 6
@@ -52,16 +52,16 @@ def module(tmp_path: Path) -> Iterator[Import]:
         del sys.modules[name]
 
 
-def texts(sites: Sites) -> dict[str, list[Any]]:
-    return {site.text: values for site, values in sites.seen.items()}
+def texts(literals: Literals) -> dict[str, list[Any]]:
+    return {literal.text: values for literal, values in literals.seen.items()}
 
 
-def kinds(sites: Sites) -> dict[str, str]:
-    return {site.text: site.kind for site in sites.seen}
+def kinds(literals: Literals) -> dict[str, str]:
+    return {literal.text: literal.kind for literal in literals.seen}
 
 
-def site(sites: Sites, text: str) -> Site:
-    (found,) = [site for site in sites.seen if site.text == text]
+def literal(literals: Literals, text: str) -> Literal:
+    (found,) = [literal for literal in literals.seen if literal.text == text]
     return found
 
 
@@ -87,12 +87,12 @@ class Positions(nn.Module):
 
 def test_values_in_the_order_of_execution() -> None:
     model, x = Positions(), torch.ones(4, 6, 3)
-    with instrumented(lambda: model(x)) as sites:
-        assert sites.seen == {} and sites.order == []
+    with instrumented(lambda: model(x)) as literals:
+        assert literals.seen == {} and literals.order == []
         model(x)
-        assert texts(sites) == {"4": [4], "self.seq": [6], "3": [3], "LENGTH": [6]}
-        assert [site.kind for site in sites.order] == ["literal", "attribute", "literal", "global"]
-        assert {site.function for site in sites.order} == {"Positions.forward"}
+        assert texts(literals) == {"4": [4], "self.seq": [6], "3": [3], "LENGTH": [6]}
+        assert [literal.kind for literal in literals.order] == ["literal", "attribute", "literal", "global"]
+        assert {literal.function for literal in literals.order} == {"Positions.forward"}
 
 
 def test_two_runs_add_up_until_a_reset() -> None:
@@ -103,25 +103,25 @@ def test_two_runs_add_up_until_a_reset() -> None:
             return x.reshape(-1, self.width)
 
     model, x = Net(), torch.ones(4, 6)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x), model(x)
         model.width = 8
         model(x)
-        assert texts(sites) == {"self.width": [6, 8]}
-        sites.reset()
-        assert sites.seen == {}
+        assert texts(literals) == {"self.width": [6, 8]}
+        literals.reset()
+        assert literals.seen == {}
         model(x)
-    assert texts(sites) == {"self.width": [8]}  # and it stays readable
+    assert texts(literals) == {"self.width": [8]}  # and it stays readable
 
 
-def test_a_site_says_where_it_is(line_in) -> None:
+def test_a_literal_says_where_it_is(line_in) -> None:
     model, x = Positions(), torch.ones(4, 6, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-    found, line = site(sites, "self.seq"), line_in(__file__, "y = x.reshape(4, self.seq, 3)")
+    found, line = literal(literals, "self.seq"), line_in(__file__, "y = x.reshape(4, self.seq, 3)")
     assert (found.file, found.line, found.end_line) == (os.path.abspath(__file__), line, line)
     assert (found.column, found.end_column) == (25, 33)
-    assert found.at() == SourceLine("test_sites.py", line, "y = x.reshape(4, self.seq, 3)")
+    assert found.at() == SourceLine("test_literals.py", line, "y = x.reshape(4, self.seq, 3)")
 
 
 def test_rows_of_integers_and_nothing_else(module: Import) -> None:
@@ -134,12 +134,12 @@ def test_rows_of_integers_and_nothing_else(module: Import) -> None:
                 return self.mixed, self.none, self.flag, self.empty
     """)
     model, x = net.Net(), torch.ones(24)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
         many = model.many
         many[0] = 0  # what was seen stays as it was
-    assert texts(sites) == {"self.row": [(4, 6)], "self.many": [[4, 6]], "self.size": [torch.Size((4, 6))]}
-    assert [type(values[0]) for values in sites.seen.values()] == [tuple, list, torch.Size]
+    assert texts(literals) == {"self.row": [(4, 6)], "self.many": [[4, 6]], "self.size": [torch.Size((4, 6))]}
+    assert [type(values[0]) for values in literals.seen.values()] == [tuple, list, torch.Size]
 
 
 # --- Other numbers --------------------------------------------------------------------------------------
@@ -147,28 +147,28 @@ def test_rows_of_integers_and_nothing_else(module: Import) -> None:
 
 def test_overriding_makes_a_model_run_at_other_sizes() -> None:
     model, x, longer = Positions(), torch.ones(4, 6, 3), torch.ones(5, 7, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
         given = {
-            site(sites, "4"): 5,
-            site(sites, "self.seq"): lambda value: value + 1,
-            site(sites, "LENGTH"): 7,
+            literal(literals, "4"): 5,
+            literal(literals, "self.seq"): lambda value: value + 1,
+            literal(literals, "LENGTH"): 7,
         }
-        with sites.overriding(given):
+        with literals.overriding(given):
             assert torch.equal(model(longer), longer + model.table[:7])
         with pytest.raises(RuntimeError, match="invalid for input of size"):
             model(longer)
-    assert texts(sites)["self.seq"] == [6]  # what it held, not what it was made to be
+    assert texts(literals)["self.seq"] == [6]  # what it held, not what it was made to be
 
 
 def test_overrides_nest_and_end_with_exceptions() -> None:
     model, x = Positions(), torch.ones(4, 6, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-        batch, length = site(sites, "4"), site(sites, "self.seq")
-        with sites.overriding({batch: 2, length: 12}):
+        batch, length = literal(literals, "4"), literal(literals, "self.seq")
+        with literals.overriding({batch: 2, length: 12}):
             with (
-                sites.overriding({batch: 1, length: 24}),
+                literals.overriding({batch: 1, length: 24}),
                 pytest.raises(RuntimeError, match="size of tensor"),
             ):
                 model(x)
@@ -186,12 +186,12 @@ def test_rows_are_replaced_as_wholes_or_by_element(module: Import) -> None:
                 return x.reshape(self.sizes)
     """)
     model, x = net.Net(), torch.ones(24)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-        sizes = site(sites, "self.sizes")
-        with sites.overriding({sizes: (8, 3)}):
+        sizes = literal(literals, "self.sizes")
+        with literals.overriding({sizes: (8, 3)}):
             assert model(x).shape == (8, 3)
-        with sites.overriding({sizes: lambda row: [12 if size == 4 else 2 for size in row]}):
+        with literals.overriding({sizes: lambda row: [12 if size == 4 else 2 for size in row]}):
             assert model(x).shape == (12, 2)
 
 
@@ -203,13 +203,13 @@ def test_symbolic_sizes_can_be_given(module: Import) -> None:
     """)
 
     model, x = net.Net(), torch.ones(4, 2, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-        batch = site(sites, "4")
+        batch = literal(literals, "4")
 
         class Mended(nn.Module):
             def forward(self, x: Tensor) -> Tensor:
-                with sites.overriding({batch: x.shape[0]}):
+                with literals.overriding({batch: x.shape[0]}):
                     return model(x)
 
         program = torch.export.export(Mended(), (x,), dynamic_shapes=({0: torch.export.Dim("b", min=2)},))
@@ -240,18 +240,18 @@ def test_globals_closures_and_defaults(module: Import) -> None:
                 return helper(self.inner(x)), self.other(x), helper(x, n=8)
     """)
     model, x = net.Net(), torch.ones(4, 6, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
         expected = {"length": [6, 12], 'SIZES["wide"]': [3], "4": [4], "(2, 3)": [(2, 3)], "8": [8]}
-        assert texts(sites) == expected
-        assert kinds(sites) == {
+        assert texts(literals) == expected
+        assert kinds(literals) == {
             "length": "closure",
             'SIZES["wide"]': "global",
             "4": "default",
             "(2, 3)": "default",
             "8": "literal",
         }
-        with sites.overriding({site(sites, "4"): 2}):
+        with literals.overriding({literal(literals, "4"): 2}):
             first, _, given = model(x)
     assert first.shape == (2, 12, 3)
     assert given.shape == (8, 3, 3)  # an argument is not the default
@@ -298,11 +298,11 @@ def test_methods_of_every_kind(module: Import) -> None:
     """)
     model, x = net.Net(), torch.ones(4, 6)
     expected = model(x)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         torch.testing.assert_close(model(x), expected)
-    assert {str(number) for number in (2, *range(11, 12), *range(13, 19))} <= texts(sites).keys()
-    assert texts(sites)["self.__secret"] == [12]
-    assert texts(sites)["self.config.n"] == texts(sites)["self.n"] == [4]
+    assert {str(number) for number in (2, *range(11, 12), *range(13, 19))} <= texts(literals).keys()
+    assert texts(literals)["self.__secret"] == [12]
+    assert texts(literals)["self.config.n"] == texts(literals)["self.n"] == [4]
 
 
 def test_modules_in_modules_of_torch(module: Import) -> None:
@@ -321,10 +321,10 @@ def test_modules_in_modules_of_torch(module: Import) -> None:
                 return self.layers(x)
     """)
     model, x = net.Net(), torch.ones(2, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-    assert texts(sites) == {"21": [21]}
-    assert {os.path.dirname(site.file) for site in sites.seen} == {os.path.dirname(net.__file__)}
+    assert texts(literals) == {"21": [21]}
+    assert {os.path.dirname(literal.file) for literal in literals.seen} == {os.path.dirname(net.__file__)}
 
 
 def test_asserts_that_pytest_rewrote_are_no_obstacle() -> None:
@@ -334,9 +334,9 @@ def test_asserts_that_pytest_rewrote_are_no_obstacle() -> None:
 
     assert any(name.startswith("@py") for name in checked.__code__.co_names + checked.__code__.co_varnames)
     x = torch.ones(4, 6)
-    with instrumented(lambda: checked(x)) as sites:
+    with instrumented(lambda: checked(x)) as literals:
         checked(x)
-    assert list(texts(sites)) == ["4", "8"]
+    assert list(texts(literals)) == ["4", "8"]
 
 
 def test_equal_lambdas_on_one_line(module: Import) -> None:
@@ -348,9 +348,9 @@ def test_equal_lambdas_on_one_line(module: Import) -> None:
             return first(x) + second(x), rows
     """)
     x = torch.ones(2)
-    with instrumented(lambda: net.run(x)) as sites:
+    with instrumented(lambda: net.run(x)) as literals:
         net.run(x)
-        assert [site.text for site in sites.order] == ["7", "7", "5", "5"]
+        assert [literal.text for literal in literals.order] == ["7", "7", "5", "5"]
     assert [function(x).tolist() for function in net.run.kept] == [[5, 5], [5, 5]]
 
 
@@ -397,10 +397,10 @@ def test_a_closure_that_the_model_keeps_works_afterwards(module: Import) -> None
 
 def test_nothing_is_kept_alive() -> None:
     model, x = Positions(), torch.ones(4, 6, 3)
-    with instrumented(lambda: model(x)) as sites:
+    with instrumented(lambda: model(x)) as literals:
         model(x)
-    kept = weakref.ref(sites)
-    del sites
+    kept = weakref.ref(literals)
+    del literals
     gc.collect()
     assert kept() is None
 
@@ -445,9 +445,9 @@ def test_a_file_that_is_gone_is_left_alone(module: Import) -> None:
     net = module("def run(x):\n    return x.reshape(4, -1)\n")
     os.remove(net.__file__)
     before = codes(net.run)
-    with instrumented(lambda: net.run(torch.ones(4))) as sites:
+    with instrumented(lambda: net.run(torch.ones(4))) as literals:
         net.run(torch.ones(4))
-        assert codes(net.run) == before and sites.seen == {}
+        assert codes(net.run) == before and literals.seen == {}
 
 
 @pytest.mark.parametrize(
@@ -468,9 +468,9 @@ def test_a_file_that_has_changed_is_left_alone(module: Import, text: str) -> Non
     source = path.read_text(encoding="utf-8")
     path.write_text(source[: source.index("def run")] + text, encoding="utf-8")
     before = codes(net.run)
-    with instrumented(lambda: net.run(torch.ones(4))) as sites:
+    with instrumented(lambda: net.run(torch.ones(4))) as literals:
         net.run(torch.ones(4))
-        assert codes(net.run) == before and sites.seen == {}
+        assert codes(net.run) == before and literals.seen == {}
 
 
 def test_a_change_in_a_function_inside_is_a_change(module: Import) -> None:
@@ -484,9 +484,9 @@ def test_a_change_in_a_function_inside_is_a_change(module: Import) -> None:
 def test_code_without_a_file_is_left_alone() -> None:
     made: dict[str, Any] = {}
     exec("def run(x):\n    return x.reshape(4, -1)\n", made)
-    with instrumented(lambda: made["run"](torch.ones(4))) as sites:
+    with instrumented(lambda: made["run"](torch.ones(4))) as literals:
         made["run"](torch.ones(4))
-    assert sites.seen == {}
+    assert literals.seen == {}
 
 
 def test_functions_of_python_itself_are_left_alone() -> None:
@@ -495,7 +495,7 @@ def test_functions_of_python_itself_are_left_alone() -> None:
         assert codes(functools.partialmethod.__get__, textwrap.dedent) == before
 
 
-# --- Tensors around a site ------------------------------------------------------------------------------
+# --- Tensors around a literal ------------------------------------------------------------------------------
 
 
 def test_tensors_in_scope(module: Import) -> None:
@@ -511,14 +511,14 @@ def test_tensors_in_scope(module: Import) -> None:
 
     x = torch.ones(4, 6)
     run = functools.partial(net.run, x, {"ids": x[:, :2]}, x[0], bias=x[:1], mask=x[:2])
-    with instrumented(run) as sites:
+    with instrumented(run) as literals:
         run()
-        batch = site(sites, "4")
-        assert sites.locals_at(batch) == []
-        with sites.looking_at([batch]):
+        batch = literal(literals, "4")
+        assert literals.locals_at(batch) == []
+        with literals.looking_at([batch]):
             run()
         run()
-    first, second = sites.locals_at(batch)
+    first, second = literals.locals_at(batch)
     parameters = [
         ("x", (4, 6), True),
         ('batch["ids"]', (4, 2), True),
@@ -534,8 +534,8 @@ def test_tensors_in_scope(module: Import) -> None:
     assert first == [*parameters, ("total", (4, 6), False), *state]
     assert second == [*first, ("past[1]", (4, 6), False)]
     assert first[0].text == "x" and first[0].shape == (4, 6) and first[0].parameter
-    sites.reset()
-    assert sites.locals_at(batch) == []
+    literals.reset()
+    assert literals.locals_at(batch) == []
 
 
 def test_tensors_around_comprehensions_and_in_closures(module: Import) -> None:
@@ -547,15 +547,15 @@ def test_tensors_around_comprehensions_and_in_closures(module: Import) -> None:
             return later(torch.ones(14))
     """)
     run = functools.partial(net.run, torch.ones(2, 6))
-    with instrumented(run) as sites:
+    with instrumented(run) as literals:
         run()
-        rows, later = site(sites, "3"), site(sites, "7")
-        with sites.looking_at({rows, later}):
+        rows, later = literal(literals, "3"), literal(literals, "7")
+        with literals.looking_at({rows, later}):
             run()
-    assert sorted(sites.locals_at(rows)[0]) == [
+    assert sorted(literals.locals_at(rows)[0]) == [
         ("row", (6,), False),
         ("x", (2, 6), True),
         ("y", (2, 6), False),
     ]
-    assert sites.locals_at(rows)[0][0].text == "x" and len(sites.locals_at(rows)) == 2
-    assert sites.locals_at(later) == [[("z", (14,), True), ("y", (2, 6), False)]]
+    assert literals.locals_at(rows)[0][0].text == "x" and len(literals.locals_at(rows)) == 2
+    assert literals.locals_at(later) == [[("z", (14,), True), ("y", (2, 6), False)]]

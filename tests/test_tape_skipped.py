@@ -74,7 +74,7 @@ def test_a_step_that_changes_nothing_is_put_in_where_it_is_missing(function: Any
     made = lined(function, "b n", *ROWS)
     assert len({len(tape.steps) for tape in made.tapes}) > 1
     assert len({len(tape.steps) for tape in made.rolled()}) == 1
-    tape = made.explained()
+    tape = made.merged()
     for row in UNSEEN:
         made.check(tape, row)
 
@@ -89,7 +89,7 @@ def test_a_resize_to_the_size_it_has_is_put_in(lined: Lined) -> None:
     made = lined(function, "b 1 n n", *rows)
     tapes = made.rolled()
     assert all(tape.steps[0].target is aten.upsample_bilinear2d.vec for tape in tapes)
-    made.check(made.explained(), {"b": 1, "n": 11})
+    made.check(made.merged(), {"b": 1, "n": 11})
 
 
 def test_a_resize_by_a_factor_is_another_operation(lined: Lined) -> None:
@@ -130,7 +130,7 @@ def test_who_used_the_tensor_itself_still_does(lined: Lined) -> None:
         return wide.sum(1) + x.sin().mean(1)
 
     made = lined(function, "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     sin = next(step for step in tape.steps if step.target is aten.sin.default)
     assert sin.inputs == (tape.inputs[0],)
     for row in UNSEEN:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from anyshape.artifact.signature import FileTensor, match_inputs
 from anyshape.errors import FileError, VerifyFault
-from anyshape.inputs.read import Input
-from anyshape.judge import FileTensor, judge, match_inputs
+from anyshape.inputs.case import Input
+from anyshape.judge import judge
 
 
 class Branching(nn.Module):

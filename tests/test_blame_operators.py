@@ -36,7 +36,8 @@ from anyshape.lower.optimize import optimize
 from anyshape.lower.sizes import SizeNodes
 from anyshape.lower.translate import _Scope
 from anyshape.runtimes.onnx_runtime import OnnxRuntime
-from anyshape.verify.verify import Reference, verify
+from anyshape.verify.reference import Reference
+from anyshape.verify.verify import verify
 
 aten = torch.ops.aten
 Table = Mapping[Any, Callable[..., Any]]

@@ -1,4 +1,4 @@
-"""Comparing an ONNX result with PyTorch's: the tolerance comes from PyTorch's own float32 error."""
+"""Comparing numbers: a runtime's with PyTorch's, by PyTorch's own error; PyTorch's with its own, but for rounding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Difference", "compare"]
+__all__ = ["Difference", "compare", "same"]
 
 Array = npt.NDArray[Any]
 
@@ -70,3 +70,17 @@ def _allowed(expected: torch.Tensor, wanted: Array, exact: torch.Tensor | None, 
         own = np.abs(wanted[both] - truth[both])
         allowed += OWN_ERROR * float(own.max(initial=0.0))
     return allowed
+
+
+def same(one: torch.Tensor, two: torch.Tensor, relative: float = 1e-5, absolute: float = 1e-6) -> bool:
+    """Whether two results of PyTorch's are the same, but for rounding; NaN is like NaN.
+
+    >>> same(torch.tensor([1.0, torch.nan]), torch.tensor([1.0 + 1e-7, torch.nan]))
+    True
+    """
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    if not one.is_floating_point() and not one.is_complex():
+        return torch.equal(one, two)
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return torch.allclose(one.to(wide), two.to(wide), relative, absolute, equal_nan=True)

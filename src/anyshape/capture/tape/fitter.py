@@ -1,4 +1,4 @@
-"""Explainer: numbers seen at several sizes become expressions of the dims, each distinct column of them once."""
+"""Fitter: numbers seen at several sizes become expressions of the dims, each distinct column of them once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyshape.dims import Expr, Relation, fit, fit_real
+from anyshape.dims.names import DATA
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Decision", "Explainer", "Undecided", "Unexplained"]
+__all__ = ["Decision", "Fitter", "NoExpression", "Undecided"]
 
 Sizes = Mapping[str, int]
 
@@ -23,7 +24,7 @@ class Undecided(CaptureFault):
     """Rows that went other ways, and no condition that tells them apart."""
 
 
-class Unexplained(CaptureFault):
+class NoExpression(CaptureFault):
     """A number that moves, and no expression for it: its value at each row."""
 
     def __init__(self, column: tuple[Any, ...], what: str, where: SourceLine | None, hint: str) -> None:
@@ -33,7 +34,7 @@ class Unexplained(CaptureFault):
 
 
 @dataclass(slots=True)
-class Explainer:
+class Fitter:
     """Explains columns of numbers, one number for each row of sizes; each distinct column once."""
 
     rows: list[dict[str, int]]
@@ -44,7 +45,7 @@ class Explainer:
     formulas: Mapping[int, Expr] = field(
         default_factory=dict
     )  # of the step at hand, over its own input's sizes
-    prefix: str = "_data"
+    prefix: str = DATA
     known: Mapping[tuple[int, ...], Expr | None] = field(default_factory=dict)  # columns that are not fitted
     boundaries: tuple[Relation, ...] = ()  # where the model is known to go other ways
     contexts: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)  # numbers that are sizes near by
@@ -75,8 +76,8 @@ class Explainer:
                 row[str(found)] = value
         return found
 
-    def among(self, places: Sequence[int], label: int, given: Sequence[Expr]) -> Explainer:
-        """An explainer of some of the rows: what is known of all rows holds for these too.
+    def among(self, places: Sequence[int], label: int, given: Sequence[Expr]) -> Fitter:
+        """An fitter of some of the rows: what is known of all rows holds for these too.
 
         Sizes that are ``given`` there come first; of others, where several are alike in these rows, none is taken.
         """
@@ -114,7 +115,7 @@ class Explainer:
         elif all(isinstance(item, float) for item in column):
             made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
         if made is None:
-            raise Unexplained(
+            raise NoExpression(
                 tuple(column),
                 f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
                 f"{_examples(self.rows, column, self.names)}",

@@ -21,7 +21,7 @@ from anyshape.capture.tape.steps import Read
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr, fit, fit_real
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.inputs.read import Case
+from anyshape.inputs.case import Case
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge import shape_env
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from anyshape.capture.tape import Apart, Explainer, Unexplained, explained, record
-from anyshape.capture.tape.constants import explained_constant, index_tensor, sizes_tensor
-from anyshape.capture.tape.explain import lined_up, numbered
+from anyshape.capture.tape import Apart, Fitter, NoExpression, record
+from anyshape.capture.tape.constants import fitted_constant, index_tensor, sizes_tensor
 from anyshape.capture.tape.formulas import shared_formulas
+from anyshape.capture.tape.merge import lined_up, merged, numbered
 from anyshape.capture.tape.steps import Step, Tape, Value
 from anyshape.dims import Expr, Real
 from anyshape.errors import CaptureFault, SourceLine
@@ -83,13 +83,13 @@ def test_apart_knows_the_steps() -> None:
 )
 def test_each_number_that_moved_is_an_expression(function: Any, lined: Lined) -> None:
     made = lined(function, "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     for row in UNSEEN:
         made.check(tape, row)
 
 
 def test_sizes_of_results_are_expressions(lined: Lined) -> None:
-    made = lined(lambda x: torch.cat([x, x[:, 1:]], 1)[:, ::2], "b n", *ROWS).explained()
+    made = lined(lambda x: torch.cat([x, x[:, 1:]], 1)[:, ::2], "b n", *ROWS).merged()
     (output,) = made.outputs
     assert output.shape[0] == Expr.of("b")
     assert all(output.shape[1].evaluate({"n": n}) == n for n in range(1, 40))
@@ -97,7 +97,7 @@ def test_sizes_of_results_are_expressions(lined: Lined) -> None:
 
 def test_a_size_that_depends_on_values_has_a_name_of_its_own(lined: Lined) -> None:
     made = lined(lambda x: x[x > 0] * 2, "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     (size,) = tape.outputs[0].shape
     assert str(size).startswith("_data")
     for row in UNSEEN:
@@ -109,16 +109,16 @@ def test_weights_stay_as_they_are_with_their_names() -> None:
     names = {id(tensor): name for name, tensor in layer.named_parameters()}
     rows = [{"b": b} for b in (3, 5, 8)]
     tapes = [record(lambda x: [layer(x)], [torch.randn(row["b"], 4)], names) for row in rows]
-    made = explained(tapes, Explainer(rows, ("b",)), [(Expr.of("b"), 4)])
+    made = merged(tapes, Fitter(rows, ("b",)), [(Expr.of("b"), 4)])
     assert sorted(made.names.values()) == ["bias", "weight"]
     assert made.outputs[0].shape == (Expr.of("b"), 3) and made.inputs[0].shape == (Expr.of("b"), 4)
 
 
 def test_a_number_without_an_expression_is_told_with_examples() -> None:
-    explainer = Explainer([{"n": 7}, {"n": 8}, {"n": 14}, {"n": 16}], ("n",))
+    fitter = Fitter([{"n": 7}, {"n": 8}, {"n": 14}, {"n": 16}], ("n",))
     where = SourceLine("net.py", 3, "x[:k]")
-    with pytest.raises(Unexplained) as caught:
-        explainer.leaf([5, 2, 9, 1], (), where)
+    with pytest.raises(NoExpression) as caught:
+        fitter.leaf([5, 2, 9, 1], (), where)
     assert caught.value.column == (5, 2, 9, 1) and caught.value.where == where
     assert caught.value.what == (
         "a number in the model changes with its inputs, as no expression of n: 5 at n = 7; 2 at n = 8; 9 at n = 14"
@@ -129,24 +129,24 @@ def test_a_number_without_an_expression_is_told_with_examples() -> None:
 
 
 def test_text_that_moves_has_no_expression() -> None:
-    with pytest.raises(Unexplained, match="reflect at n = 7; constant at n = 8"):
-        Explainer([{"n": 7}, {"n": 8}], ("n",)).leaf(["reflect", "constant"], (), None)
+    with pytest.raises(NoExpression, match="reflect at n = 7; constant at n = 8"):
+        Fitter([{"n": 7}, {"n": 8}], ("n",)).leaf(["reflect", "constant"], (), None)
 
 
 def test_an_argument_that_did_not_move_stays_what_it_is() -> None:
-    explainer = Explainer([{"n": 7}, {"n": 8}, {"n": 11}], ("n",))
-    assert explainer.leaf([True] * 3, (), None) is True
-    assert math.isnan(explainer.leaf([math.nan] * 3, (), None))
-    assert explainer.leaf([7, 8, 11], (), None) == Expr.of("n")
-    assert isinstance(explainer.leaf([1 / 7, 1 / 8, 1 / 11], (), None), Real)
+    fitter = Fitter([{"n": 7}, {"n": 8}, {"n": 11}], ("n",))
+    assert fitter.leaf([True] * 3, (), None) is True
+    assert math.isnan(fitter.leaf([math.nan] * 3, (), None))
+    assert fitter.leaf([7, 8, 11], (), None) == Expr.of("n")
+    assert isinstance(fitter.leaf([1 / 7, 1 / 8, 1 / 11], (), None), Real)
 
 
 def test_a_column_is_explained_once() -> None:
-    explainer = Explainer([{"n": 7}, {"n": 8}, {"n": 11}], ("n",))
-    one, two = explainer.axis([5, 9, 2], ()), explainer.axis([5, 9, 2], ())
+    fitter = Fitter([{"n": 7}, {"n": 8}, {"n": 11}], ("n",))
+    one, two = fitter.axis([5, 9, 2], ()), fitter.axis([5, 9, 2], ())
     assert one is two and str(one) == "_data0"
-    assert str(explainer.axis([3, 8, 1], ())) == "_data1"
-    assert explainer.size([10, 18, 4], [one]) == 2 * one  # type: ignore[operator, list-item]
+    assert str(fitter.axis([3, 8, 1], ())) == "_data1"
+    assert fitter.size([10, 18, 4], [one]) == 2 * one  # type: ignore[operator, list-item]
 
 
 # --- Constants that Python made -------------------------------------------------------------------------
@@ -167,20 +167,20 @@ def test_a_column_is_explained_once() -> None:
 )
 def test_a_constant_that_follows_sizes_is_made_from_them(function: Any, target: Any, lined: Lined) -> None:
     made = lined(function, "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     assert target in {step.target for step in tape.steps}
     for row in UNSEEN:
         made.check(tape, row)
 
 
 def test_a_constant_that_stays_the_same_is_kept(lined: Lined) -> None:
-    made = lined(lambda x: x * torch.tensor([[2.0]]) + torch.tensor(3), "b n", *ROWS).explained()
+    made = lined(lambda x: x * torch.tensor([[2.0]]) + torch.tensor(3), "b n", *ROWS).merged()
     assert sorted(tensor.item() for tensor in made.constants.values()) == [2, 3]
 
 
 def test_a_constant_may_be_an_output(lined: Lined) -> None:
     made = lined(lambda x: (x.sin(), torch.from_numpy(np.arange(x.shape[1]))), "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     for row in UNSEEN:
         made.check(tape, row)
 
@@ -191,7 +191,7 @@ def test_entries_without_an_expression_are_told() -> None:
     where = SourceLine("net.py", 3, "torch.tensor(table)")
     value = Value((7,), torch.int64)
     with pytest.raises(CaptureFault) as caught:
-        explained_constant(tensors, value, Explainer(rows, ("n",)), where)
+        fitted_constant(tensors, value, Fitter(rows, ("n",)), where)
     assert caught.value.what == (
         "the model makes a tensor in Python whose size follows the inputs' and whose entries are no simple "
         "expression of their indices: [7] of torch.int64"
@@ -206,14 +206,14 @@ def test_a_mask_that_is_no_comparison_of_indices_is_told() -> None:
     rows = [{"n": n} for n in (7, 8, 11)]
     tensors = [torch.tensor([k % 3 == 0 for k in range(row["n"])]) for row in rows]
     with pytest.raises(CaptureFault, match=r"no simple expression of their indices: \[7\] of torch\.bool"):
-        explained_constant(tensors, Value((7,), torch.bool), Explainer(rows, ("n",)), None)
+        fitted_constant(tensors, Value((7,), torch.bool), Fitter(rows, ("n",)), None)
 
 
 def test_entries_that_move_without_an_expression_are_told() -> None:
     rows = [{"n": n} for n in (7, 8, 11, 16)]
     tensors = [torch.tensor([1, k]) for k in (5, 2, 9, 1)]
-    with pytest.raises(Unexplained, match="5 at n = 7; 2 at n = 8; 9 at n = 11"):
-        explained_constant(tensors, Value((2,), torch.int64), Explainer(rows, ("n",)), None)
+    with pytest.raises(NoExpression, match="5 at n = 7; 2 at n = 8; 9 at n = 11"):
+        fitted_constant(tensors, Value((2,), torch.int64), Fitter(rows, ("n",)), None)
 
 
 # --- Formulas that stages share -------------------------------------------------------------------------
@@ -272,6 +272,6 @@ def test_a_shared_formula_holds_at_sizes_not_seen(lined: Lined) -> None:
         {"b": b, "n": n} for b, n in ((3, 29), (5, 29), (3, 30), (3, 51), (6, 40), (2, 20), (3, 36), (3, 44))
     ]
     made = lined(function, "b n", *rows)
-    tape = made.explained()
+    tape = made.merged()
     for row in ({"b": 1, "n": 2}, {"b": 2, "n": 7}, {"b": 1, "n": 23}, {"b": 1, "n": 100}):
         made.check(tape, row)

@@ -1,4 +1,4 @@
-"""Which expressions of a file are sites, and where exactly they stand."""
+"""Which expressions of a file are literals, and where exactly they stand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from anyshape.source.literals.marks import HOOK, mark
 
 
 def marks(source: str) -> list[str]:
-    """The sites of a source as ``kind text``, as they stand in the file; its code compiles."""
+    """The literals of a source as ``kind text``, as they stand in the file; its code compiles."""
     tree = ast.parse(source)
-    sites = mark(tree, "net.py", source)
+    literals = mark(tree, "net.py", source)
     compile(tree, "net.py", "exec")
-    assert ast.unparse(tree).count(HOOK) >= len(sites) - sum(s.kind == "default" for s in sites.values())
-    found = sorted(sites.values(), key=lambda site: (site.line, site.column))
-    return [f"{site.kind} {site.text}" for site in found]
+    assert ast.unparse(tree).count(HOOK) >= len(literals) - sum(
+        s.kind == "default" for s in literals.values()
+    )
+    found = sorted(literals.values(), key=lambda literal: (literal.line, literal.column))
+    return [f"{literal.kind} {literal.text}" for literal in found]
 
 
 def in_function(body: str, signature: str = "self, x") -> list[str]:
@@ -116,7 +118,7 @@ def test_closures() -> None:
     assert in_function("n = f()\nreturn [n for _ in x]") == []
 
 
-def test_defaults_are_one_site_where_the_default_stands() -> None:
+def test_defaults_are_one_literal_where_the_default_stands() -> None:
     signature = "x, n=4, *, sizes=(32, 48), rest=[2], flag=True, one=1, name=SEQ, none=None"
     found = in_function(
         "return x.view(n, n, *sizes, *rest, flag, one, name, none), [n for _ in x]", signature
@@ -128,7 +130,7 @@ def test_defaults_are_one_site_where_the_default_stands() -> None:
     assert in_function("n = n or 3\nreturn n", "n=4") == ["literal 3"]  # from then on it is another number
 
 
-def test_what_runs_at_import_is_no_site() -> None:
+def test_what_runs_at_import_is_no_literal() -> None:
     source = (
         "SEQ = 6\nclass Net:\n    size = SEQ\n    act = lambda x: x.view(8)\nrows = [9 for _ in range(7)]\n"
     )
@@ -161,7 +163,7 @@ class Net:
         return n
 """
     found = mark(ast.parse(source), "net.py", source).values()
-    assert {site.text: site.function for site in found} == {
+    assert {literal.text: literal.function for literal in found} == {
         "5": "Net.make",
         "6": "Net.make.<locals>.Inner.get.<locals>.<lambda>",
     }

@@ -1,4 +1,4 @@
-"""Trail: the looks at sizes on every way through a model, and the values that Python reads there."""
+"""AllWays: the looks at sizes on every way through a model, and the values that Python reads there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyshape.capture.differential import Traces, first_rows
-from anyshape.capture.looks import Look, Looks, looks_at
+from anyshape.capture.looks.one_way import Look, Looks, looks_at
 from anyshape.capture.tape.steps import Read
 from anyshape.dims import Space, choose, fit
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Trail", "trail_of"]
+__all__ = ["AllWays", "looks_on_all_ways"]
 
 MOST_TRACES = 6
 MOST_CANDIDATES = 60
@@ -21,7 +21,7 @@ Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class AllWays:
     """The looks of traces at several sizes, and the reads of values in runs at many."""
 
     traces: Traces
@@ -64,8 +64,8 @@ class Trail:
         return None if found is None else str(found)
 
 
-def trail_of(traces: Traces) -> Trail:
-    """The trail of a case: traced at the example, at generic sizes, and beyond each branch on a size."""
+def looks_on_all_ways(traces: Traces) -> AllWays:
+    """The ways of a case: traced at the example, at generic sizes, and beyond each branch on a size."""
     agreed = traces.agreed
     pending = [*_plain_example(traces), dict(agreed.generic)]
     candidates = _candidates(traces)
@@ -81,7 +81,7 @@ def trail_of(traces: Traces) -> Trail:
     values = {where for looks in seen for where in looks.values}
     ended = any(looks.ended is not None for looks in seen)
     reads = _reads(traces, agreed.contract.example) or _reads(traces, agreed.generic)
-    return Trail(traces, tuple(seen), tuple(read for read in reads if ended or read.where in values))
+    return AllWays(traces, tuple(seen), tuple(read for read in reads if ended or read.where in values))
 
 
 def _plain_example(traces: Traces) -> Iterator[dict[str, int]]:

@@ -1,4 +1,4 @@
-"""``anyshape fix``: sizes that are written into the source become sizes of the inputs, as an edit of the source."""
+"""``anyshape repair``: sizes that are written into the source become sizes of the inputs, as an edit of the source."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from anyshape.export import Export
     from anyshape.repair import Repair
 
-__all__ = ["fix"]
+__all__ = ["repair"]
 
 
-def fix(
+def repair(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function that returns one.")
     ],
@@ -85,7 +85,7 @@ def _tell(out: Screen, made: Export, write: bool, target: str, options: list[str
         "sizes": len(made.verdict.tried),
     }
     if not made.repairs:
-        out.line("Nothing to mend: no size is written into the source.")
+        out.line("Nothing to repair: no size is written into the source.")
         out.result(told)
         return
     if not out.as_json:
@@ -93,11 +93,11 @@ def _tell(out: Screen, made: Export, write: bool, target: str, options: list[str
     left = unwritten(made.repairs)
     if left:
         raise ContractFault(
-            f"{left[0].said}, and no tensor in {left[0].change.site.function} has that size: it has to be handed in",
+            f"{left[0].said}, and no tensor in {left[0].change.literal.function} has that size: it has to be handed in",
             where=left[0].where,
             hint="Give the function a tensor, or the size; until then export with repair=True.",
         )
-    sizes = f"mended like this it is right at {told['sizes']} sizes"
+    sizes = f"repaired like this it is right at {told['sizes']} sizes"
     if not write:
         out.line(f"{_count(len(files))} to change, {sizes}. Apply it with --write.")
     else:
@@ -131,10 +131,10 @@ def _count(files: int) -> str:
     return f"{files} file{'s' * (files != 1)}"
 
 
-def _json(repair: Repair) -> dict[str, Any]:
+def _json(found: Repair) -> dict[str, Any]:
     return {
-        "where": where_json(repair.where),
-        "value": repair.change.value,
-        "meaning": repair.said,
-        "text": repair.text,
+        "where": where_json(found.where),
+        "value": found.change.value,
+        "meaning": found.said,
+        "text": found.text,
     }

@@ -20,7 +20,7 @@ from anyshape.errors import ContractFault
 from anyshape.repair.changes import Change, derived, plain
 from anyshape.repair.edit import diff, edited, write
 from anyshape.repair.wording import told
-from anyshape.source.literals import Site
+from anyshape.source.literals import Literal
 
 Import = Callable[..., ModuleType]
 
@@ -190,13 +190,13 @@ def test_what_was_repaired_is_said_in_the_contract(module: Import) -> None:
 # --- The small parts ------------------------------------------------------------------------------------
 
 
-def site(text: str, column: int = 0, file: str = "net.py", line: int = 1) -> Site:
-    return Site(file, line, column, line, column + len(text), text, "Net.forward", "literal")
+def literal(text: str, column: int = 0, file: str = "net.py", line: int = 1) -> Literal:
+    return Literal(file, line, column, line, column + len(text), text, "Net.forward", "literal")
 
 
 def test_candidates() -> None:
-    seen = {site("6"): [6], site("12", 4): [12], site("size", 8): [(3, 6)], site("5", 16): [5]}
-    assert [(c.site.text, c.place) for c in plain(seen, (0, 1), 6)] == [("6", None), ("size", 1)]
+    seen = {literal("6"): [6], literal("12", 4): [12], literal("size", 8): [(3, 6)], literal("5", 16): [5]}
+    assert [(c.literal.text, c.place) for c in plain(seen, (0, 1), 6)] == [("6", None), ("size", 1)]
     more = derived(seen, (0, 1), {(0, 0): 2, (0, 1): 6})
     assert {(c.value, str(c.size)) for c in more} >= {
         (12, "2*_a0_1"),
@@ -208,15 +208,15 @@ def test_candidates() -> None:
 
 def test_a_change_applies_where_the_number_is_the_one_of_the_example() -> None:
     name = Expr.of("_a0_1")
-    assert Change(site("6"), 6, name).apply(6, {"_a0_1": 9}) == 9
-    assert Change(site("6"), 6, name).apply(8, {"_a0_1": 9}) == 8
-    assert Change(site("s"), 6, name, 1).apply((3, 6), {"_a0_1": 9}) == (3, 9)
-    assert Change(site("s"), 6, name, 1).apply([3, 6], {"_a0_1": 9}) == [3, 9]
-    assert Change(site("s"), 6, name, 1).apply((3, 7), {"_a0_1": 9}) == (3, 7)
+    assert Change(literal("6"), 6, name).apply(6, {"_a0_1": 9}) == 9
+    assert Change(literal("6"), 6, name).apply(8, {"_a0_1": 9}) == 8
+    assert Change(literal("s"), 6, name, 1).apply((3, 6), {"_a0_1": 9}) == (3, 9)
+    assert Change(literal("s"), 6, name, 1).apply([3, 6], {"_a0_1": 9}) == [3, 9]
+    assert Change(literal("s"), 6, name, 1).apply((3, 7), {"_a0_1": 9}) == (3, 7)
 
 
 def test_a_change_in_words() -> None:
-    change = Change(site("21"), 21, Expr.of("_a0_0") * Expr.of("_a0_1"))
+    change = Change(literal("21"), 21, Expr.of("_a0_0") * Expr.of("_a0_1"))
     assert told(change, {(0, 0): "batch", (0, 1): "seq"}) == "21 is batch*seq at the example"
 
 
@@ -237,7 +237,7 @@ def test_edits_keep_the_rest_of_the_line(before: str, after: str, tmp_path: Path
     texts = {"3": "x.shape[0]", "32": "x.shape[-2]", "48": "x.shape[-1]"}
     repairs = [
         Repair(
-            Change(site(number, before.index(number) + 1, str(path)), int(number), Expr.of("a")),
+            Change(literal(number, before.index(number) + 1, str(path)), int(number), Expr.of("a")),
             ((0, 0),),
             "",
             text,
@@ -256,7 +256,7 @@ def test_a_row_of_numbers_is_written_out() -> None:
     from anyshape.repair import Repair
     from anyshape.repair.edit import _text
 
-    held = site("self.size")
+    held = literal("self.size")
     one = Repair(Change(held, 32, Expr.of("a"), 0), ((0, 2),), "", "x.shape[2]")
     two = Repair(Change(held, 48, Expr.of("b"), 1), ((0, 3),), "", "x.shape[-1]")
     assert _text(held, [two]) == "(self.size[0], x.shape[-1])"

@@ -154,21 +154,21 @@ def test_a_loop_becomes_one_step_that_is_right_at_any_length(function: Any, line
     made = lined(function, "b n", *ROWS)
     tapes = made.rolled()
     assert len({len(tape.steps) for tape in tapes}) == 1 and loops(tapes[0])
-    tape = made.explained()
+    tape = made.merged()
     for row in UNSEEN:
         if function is not from_the_second or row["n"] > 1:  # a join of no rounds has no shape here
             made.check(tape, row)
 
 
 def test_the_number_of_rounds_is_an_expression(lined: Lined) -> None:
-    (step,) = loops(lined(from_the_second, "b n", *ROWS).explained())
+    (step,) = loops(lined(from_the_second, "b n", *ROWS).merged())
     assert step.args[0] == Expr.of("n") - 1
     assert isinstance(step.body, LoopBody) and step.body.index == "_t0"
     assert len(step.body.carried) == 1 and [str(size) for size in step.body.carried[0].shape] == ["b"]
 
 
 def test_numbers_in_a_round_are_expressions_of_its_number(lined: Lined) -> None:
-    (step,) = loops(lined(backwards, "b n", *ROWS).explained())
+    (step,) = loops(lined(backwards, "b n", *ROWS).merged())
     (select,) = (item for item in step.body.steps if item.target is aten.select.int)
     assert str(select.args[2]) == "n - _t0 - 1" or select.args[2] == Expr.of("n") - Expr.of("_t0") - 1
 
@@ -197,7 +197,7 @@ def test_loops_in_loops(lined: Lined) -> None:
     sizes = ((3, 7, 5), (4, 7, 5), (3, 8, 5), (3, 7, 6), (8, 7, 5), (3, 13, 5), (3, 7, 11), (6, 9, 8))
     rows = [{"b": b, "h": h, "w": w} for b, h, w in sizes]
     made = lined(function, "b h w", *rows)
-    tape = made.explained()
+    tape = made.merged()
     (outer,) = loops(tape)
     (inner,) = [step for step in outer.body.steps if step.target is rolled]
     assert (inner.body.index, outer.body.index) == ("_t1", "_t0")
@@ -213,7 +213,7 @@ def test_rounds_may_differ_in_size(lined: Lined) -> None:
         return state
 
     made = lined(function, "b n", *ROWS)
-    tape = made.explained()
+    tape = made.merged()
     for row in UNSEEN:
         made.check(tape, row)
 

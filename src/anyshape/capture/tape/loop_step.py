@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anyshape.capture.tape.plan import Carried, Inner, Outer, Plan, cut, owners
+from anyshape.capture.tape.loop_values import Carried, Inner, Outer, Plan, cut, owners
 from anyshape.capture.tape.steps import Body, Step, Tape, Value, leaves, map_leaves, rolled
 
 __all__ = ["Draft", "draft_of", "with_results"]

@@ -1,0 +1,181 @@
+"""Case: a module with its example, called in one place, where it is decided what an exception of a model means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from anyshape.errors import AnyshapeError, SourceLine, UsageError
+from anyshape.inputs.tree import Structure, flatten
+from anyshape.source.lines import calls_the_model, first_line, is_own_mistake, line_of_exception
+from anyshape.torch_bridge import memory
+
+__all__ = ["Case", "Input", "OutOfMemory", "Outputs", "Refusal", "Shapes", "answered", "as_args"]
+
+Shapes = tuple[tuple[int, ...], ...]
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """PyTorch, or the model itself, refuses its inputs: the exception that it raised."""
+
+    error: Exception
+
+    @property
+    def text(self) -> str:
+        """``IndexError: index out of range in self``"""
+        return first_line(self.error)
+
+    @property
+    def where(self) -> SourceLine | None:
+        """The line of the model that raised it."""
+        return line_of_exception(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """These inputs are too large for this machine, which says nothing of the model."""
+
+    error: Exception
+
+    @property
+    def text(self) -> str:
+        return "there is not enough memory here to run PyTorch at these sizes"
+
+
+def answered(call: Callable[[], _Result]) -> _Result | Refusal | OutOfMemory:
+    """What a call of the user's model comes to: a result, or why there is none. What is ours is raised as it is."""
+    try:
+        return call()
+    except AnyshapeError:
+        raise
+    except Exception as error:  # a model may raise anything
+        if is_own_mistake(error):
+            raise
+        return OutOfMemory(error) if memory.is_out_of_memory(error) else Refusal(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One tensor input: its name by path and the user's example of it."""
+
+    path: str
+    example: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.example.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the module returned: its tensors in order, with their paths, and the structure around them."""
+
+    tensors: tuple[torch.Tensor, ...]
+    paths: tuple[str, ...]
+    structure: Structure
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A module, its tensor inputs by name, and everything needed to call it with other tensors."""
+
+    module: torch.nn.Module
+    inputs: tuple[Input, ...]
+    structure: Structure  # of (args, kwargs)
+    constants: tuple[tuple[str, Any], ...]
+    outputs: Outputs  # at the example
+    argument_names: tuple[str, ...] = ()  # of the arguments, positional first
+    more_examples: tuple[tuple[torch.Tensor, ...], ...] = ()
+    make_inputs: Callable[[dict[str, int]], Any] | None = None
+    notes: tuple[str, ...] = ()
+    saved_buffers: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The example's shapes, input by input."""
+        return tuple(item.shape for item in self.inputs)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights hold."""
+        return sum(p.numel() for p in self.module.parameters())
+
+    @property
+    def on_meta(self) -> bool:
+        """Whether the weights have shapes but no values."""
+        return any(p.is_meta for p in self.module.parameters())
+
+    @property
+    def summary(self) -> str:
+        """``2 inputs, 1 output, 4.4 M parameters``"""
+        count, unit = self.parameters, ""
+        for unit in ("", " k", " M", " G"):
+            if count < 1000 or unit == " G":
+                break
+            count = count / 1000  # type: ignore[assignment]
+        inputs, outputs = len(self.inputs), len(self.outputs.tensors)
+        return (
+            f"{inputs} input{'s' * (inputs != 1)}, {outputs} output{'s' * (outputs != 1)}, "
+            f"{count:.3g}{unit} parameters"
+        )
+
+    def weight_sizes(self) -> frozenset[int]:
+        """Every size of every weight: a dim that equals one of them by chance proves nothing."""
+        weights = [*self.module.parameters(), *self.module.buffers()]
+        return frozenset(size for weight in weights for size in weight.shape)
+
+    @calls_the_model
+    def call(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The module's own result for ``tensors`` in the place of the example's."""
+        args, kwargs = self.structure.rebuild(tensors)
+        return self.module(*args, **kwargs)
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> Outputs | Refusal | OutOfMemory:
+        """The module in eager mode on copies of ``tensors``; its buffers are as before afterwards."""
+        copies = [tensor.clone() for tensor in tensors]
+        try:
+            with torch.no_grad():
+                result = answered(lambda: self.call(copies))
+        finally:
+            self._restore_buffers()
+        if isinstance(result, (Refusal, OutOfMemory)):
+            return result
+        leaves, structure = flatten(result)
+        return Outputs(
+            tuple(tensor.detach() for _, tensor in leaves),
+            tuple(path or "output" for path, _ in leaves),
+            structure,
+        )
+
+    def _restore_buffers(self) -> None:
+        for buffer, saved in self.saved_buffers.values():
+            if buffer.shape == saved.shape and not torch.equal(buffer, saved):
+                buffer.copy_(saved)
+
+    def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
+        """The tensors of another input set, which must have the structure of the example."""
+        leaves, _ = flatten((as_args(args), dict(kwargs or {})))
+        if len(leaves) != len(self.inputs):
+            raise UsageError(
+                f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
+                + ", ".join(item.path for item in self.inputs),
+                hint="Give every input set the structure of the example.",
+            )
+        return tuple(tensor for _, tensor in leaves)
+
+
+def as_args(args: Any) -> tuple[Any, ...]:
+    """Positional inputs as a tuple: a tensor alone is one."""
+    if isinstance(args, torch.Tensor):
+        return (args,)
+    if isinstance(args, (tuple, list)):
+        return tuple(args)
+    raise UsageError(
+        f"args is a {type(args).__name__}, not a tuple of inputs",
+        hint="Pass args=(tensor, ...); inputs by name go to kwargs={...}.",
+    )

@@ -1,0 +1,107 @@
+"""The rungs, in the order in which they are climbed: each a name and the programs that it captures, one by one.
+
+A rung is a generator. What was made of the programs it gave so far is in ``attempts`` when it is asked for the next.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyshape.capture import Guard, Program, Traces, capture_regions, capture_symbolic
+from anyshape.contract.agree import Agreed
+from anyshape.errors import Fault
+from anyshape.inputs.case import Case
+from anyshape.ladder.attempt import Attempt
+from anyshape.ladder.retrace import elsewhere
+
+__all__ = ["RUNGS", "Capture", "Ground", "Rung", "first_program"]
+
+MOST_TRACES = 3
+MOST_REFINEMENTS = 4
+MOST_COUNTEREXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every rung starts from."""
+
+    case: Case
+    agreed: Agreed
+    own: Collection[Any]  # the operators that we, or the user, translate
+    guards: tuple[Guard, ...] = ()  # of a symbolic trace that came to nothing else
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A program that is about to be captured, and what was agreed for it."""
+
+    agreed: Agreed
+    program: Callable[[], Program]
+
+
+Captures = Callable[[Ground, Sequence[Attempt]], Iterator[Capture]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A way to capture a module; ``captures`` gives its programs until it knows no further one."""
+
+    name: str
+    captures: Captures
+
+
+def _symbolic(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
+    """A symbolic trace; traced again beyond the guards that failures broke, while there are any."""
+    agreed = ground.agreed
+    traced = [agreed.generic]
+    while True:
+        yield Capture(agreed, functools.partial(capture_symbolic, ground.case, agreed, ground.own))
+        latest = attempts[-1]
+        more = len(traced) < MOST_TRACES
+        other = elsewhere(latest.program, latest.judge(), latest.reference) if more else None
+        if other is None or other.generic in traced:
+            return
+        agreed = other
+        traced.append(agreed.generic)
+
+
+def _traces(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
+    """Traces at concrete sizes, and at those where an earlier attempt was wrong: each has to explain more."""
+    traces = Traces(ground.case, ground.agreed, ground.own)
+    guards = attempts[0].program.guards if attempts else ground.guards
+    further: list[Mapping[str, int]] = []
+    for _ in range(MOST_REFINEMENTS):
+        wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []
+        further += [sizes for sizes in _telling(wrong, ground.agreed) if sizes not in further]
+        yield Capture(ground.agreed, functools.partial(_captured, traces, tuple(further), guards))
+
+
+def _captured(traces: Traces, further: Sequence[Mapping[str, int]], guards: tuple[Guard, ...]) -> Program:
+    return replace(capture_regions(traces, further), guards=guards)
+
+
+def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapping[str, int]]:
+    """A few of the sizes at which an attempt was wrong: those that differ from the generic sizes in the fewest dims."""
+    generic = agreed.generic
+    ranked = sorted(
+        failures, key=lambda sizes: (sum(sizes[n] != generic[n] for n in generic), sum(sizes.values()))
+    )
+    return [sizes for sizes in ranked if min(sizes.values()) > 0][:MOST_COUNTEREXAMPLES]
+
+
+RUNGS = (Rung("symbolic", _symbolic), Rung("traces", _traces))
+
+
+def first_program(ground: Ground) -> Program:
+    """The first program of the highest rung that captures one: what it does with sizes says most."""
+    stuck: Fault | None = None
+    for rung in reversed(RUNGS):
+        try:
+            return next(rung.captures(ground, ())).program()
+        except Fault as fault:
+            stuck = stuck or fault
+    assert stuck is not None
+    raise stuck

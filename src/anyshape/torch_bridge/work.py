@@ -1,0 +1,72 @@
+"""How much work a run is, in nominal seconds: the same on every machine, on a busy day and on an idle one.
+
+Budgets are spent in this coin, never in seconds of a clock: what is tried, and so the contract and the verdict, must
+not depend on what else a machine is doing. A nominal second is about one of a single core of 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+__all__ = ["nominal_seconds"]
+
+AN_OPERATOR = 5e-6  # seconds to call it
+A_NUMBER = 1e-9  # to write it
+A_MULTIPLICATION = 2e-11
+LAYERS = (
+    "_transformer_encoder_layer_fwd",
+    "_native_multi_head_attention",
+    "mkldnn_rnn_layer",
+    "lstm",
+    "gru",
+    "rnn",
+)
+"""Operators that are a whole layer, which PyTorch's own formulas leave out."""
+
+
+def nominal_seconds(run: Callable[[], Any]) -> float:
+    """What ``run()`` costs; what it returns is dropped."""
+    work = _Work()
+    with work:
+        run()
+    return work.seconds
+
+
+class _Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators, the numbers that they write, and their multiplications."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seconds = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        numbers = sum(tensor.numel() for tensor in _tensors(result))
+        self.seconds += AN_OPERATOR + A_NUMBER * numbers
+        self.seconds += A_MULTIPLICATION * _multiplications(func, args, kwargs or {}, result)
+        return result
+
+
+def _multiplications(func: Any, args: Any, kwargs: Any, result: Any) -> float:
+    packet = func.overloadpacket
+    formula = flop_registry.get(packet)
+    if formula is not None:
+        return float(formula(*args, **kwargs, out_val=result))
+    if packet.__name__.startswith(LAYERS):
+        first, *weights = _tensors(args)
+        rows = first.numel() // max(1, first.shape[-1] if first.dim() else 1)
+        return 2.0 * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
+    return 0.0
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

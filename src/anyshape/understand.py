@@ -1,0 +1,78 @@
+"""understand: the start of every line: read, declare, probe and, where a size is written into the source, repair.
+
+Export, explain and judge begin alike; what they do with what is understood here is their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anyshape.contract.declare import Declaration, declare
+from anyshape.inputs.case import Case
+from anyshape.inputs.read import as_module, evaluation_mode, read
+from anyshape.probe import Evidence, probe
+from anyshape.progress import Progress
+from anyshape.repair import Repair, repairing
+from anyshape.torch_bridge import process
+
+__all__ = ["Understood", "understand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """A case, what was declared of it, what PyTorch accepts, and what had to be repaired for that."""
+
+    case: Case
+    declared: Declaration
+    evidence: Evidence
+    repairs: tuple[Repair, ...] = ()
+
+
+@contextlib.contextmanager
+def understand(
+    model: Any,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    told: Progress,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    examples: Sequence[Any] = (),
+    make_inputs: Callable[[dict[str, int]], Any] | None = None,
+    repair: bool = False,
+    look: Callable[[Case], None] = lambda case: None,
+) -> Iterator[Understood]:
+    """What is known of a model before it is captured; ``look`` may object to the case before any size is tried.
+
+    Within this the model is in evaluation mode and runs with its repairs, and no other thread exports: what tracers
+    replace in PyTorch is replaced for the whole process.
+    """
+    module, notes = as_module(model)
+    waiting = lambda: told.doing("read", "waiting for another export in this process")  # noqa: E731
+    with process.alone(waiting), evaluation_mode(module):
+        with told.station("read"):
+            case = read(
+                module,
+                args,
+                kwargs,
+                input_names=input_names,
+                examples=examples,
+                make_inputs=make_inputs,
+                notes=notes,
+            )
+            declared = declare(
+                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
+            )
+            look(case)
+        told.done("read", case.summary)
+        with told.station("probe"):
+            evidence = probe(case, progress=lambda text: told.doing("probe", text))
+        told.done("probe", evidence.summary)
+        with repairing(case, declared, evidence, repair, told) as (evidence, repairs):
+            yield Understood(case, declared, evidence, repairs)
