@@ -304,7 +304,7 @@ def test_constants_and_notes_are_told(found: Found) -> None:
 def test_probing_that_ran_out_of_time_is_told() -> None:
     case = read(nn.Linear(3, 3), torch.randn(2, 3))
     made = agree(case, declare(case), probe(case, budget=0.0))
-    assert any("time for probing ran out" in note for note in made.contract.notes)
+    assert any("probing was cut short by its budget" in note for note in made.contract.notes)
 
 
 def test_fake_tensors_are_told() -> None:
@@ -334,11 +334,11 @@ def test_dynamic_where_pytorch_has_one_size_only(found: Found) -> None:
     assert "x axis 1 is declared dynamic" in str(error)
 
 
-def test_one_size_only_when_the_time_ran_out() -> None:
+def test_one_size_only_when_probing_was_cut_short() -> None:
     case = read(nn.Linear(3, 3), torch.randn(2, 3))
     evidence = probe(case, budget=0.0)
     error = refusal(ContractFault, lambda: agree(case, declare(case, shapes={"input": "batch, 3"}), evidence))
-    assert "input axis 0 is declared batch" in str(error) and "time for probing ran out" in str(error)
+    assert "input axis 0 is declared batch" in str(error) and "probing was cut short by its budget" in str(error)
 
 
 def test_two_names_for_what_must_be_equal(text: Any) -> None:

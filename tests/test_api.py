@@ -77,7 +77,7 @@ def test_the_public_names_are_few_and_documented() -> None:
     assert callable(anyshape.export) and callable(anyshape.load)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in MODULES if not n.endswith(("__main__", "runtime_worker"))))
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if not name.endswith("__main__")))
 def test_every_module_lists_names_that_it_has(name: str) -> None:
     module = __import__(name, fromlist=["*"])
     for public in getattr(module, "__all__", []):
@@ -120,17 +120,104 @@ def test_dims_are_pure_python() -> None:
         assert all(n.startswith(("anyshape.dims", "anyshape.errors")) for n in own), name
 
 
-def test_torchs_private_parts_are_touched_at_one_place() -> None:
-    private = re.compile(
-        r"torch\._(?!_)\w+|torch\.utils\._\w+|from torch\.utils import _|torch\.fx\.experimental"
-    )
-    # torch.nn's layers call torch._VF, which is what has to be replaced; an operator's type has no public name.
-    allowed = {"torch_bridge.py": re.compile(""), "recurrent.py": re.compile(r"torch\._(VF|ops)")}
-    for path in FILES:
-        used = [match[0] for match in private.finditer(path.read_text())]
-        spared = allowed.get(path.name)
-        left = [text for text in used if spared is None or not spared.match(text)]
-        assert not left, f"{path.name} uses {left}"
+BRIDGE = PACKAGE / "torch_bridge"
+OUTSIDE = [path for path in FILES if BRIDGE not in path.parents]
+
+
+def own_names() -> set[str]:
+    """Every name that the package outside of the bridge gives to something: its own private parts."""
+    made: set[str] = set()
+    for path in OUTSIDE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                made.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                made.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                made.add(node.attr)
+    return made
+
+
+def foreign_private_parts(source: str, own: set[str]) -> list[str]:
+    """What a module touches of the private or version-bound parts of other libraries, as it is written there."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += filter(is_private_module, (alias.name for alias in node.names))
+        elif isinstance(node, ast.ImportFrom):
+            found += filter(is_private_module, (f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Attribute) and is_private_part(node, own):
+            found.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and len(node.args) > 1:  # getattr(target, "_schema", None)
+            found += [text for text in texts_of(node.args[1]) if PRIVATE.fullmatch(text) and text not in own]
+    return found
+
+
+PRIVATE = re.compile(r"_(?!_)[a-zA-Z]\w+")
+
+
+def is_private_module(name: str) -> bool:
+    hidden = any(PRIVATE.fullmatch(part) for part in name.split("."))
+    return not name.startswith("anyshape") and (hidden or name.startswith("torch.fx.experimental"))
+
+
+def is_private_part(node: ast.Attribute, own: set[str]) -> bool:
+    text = ast.unparse(node)
+    if re.match(r"(torch\.ops\.)?aten\.", text) or text == "sys._getframe":
+        return False  # an operator's name may start with an underscore; Python's own is no library's
+    hidden = PRIVATE.fullmatch(node.attr) and (node.attr not in own or text.startswith("torch."))
+    return bool(hidden) or text.endswith(".node.expr") or text.startswith("torch.fx.experimental.")
+
+
+def texts_of(node: ast.expr) -> list[str]:
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: module_name(path))
+def test_torchs_private_parts_are_touched_at_one_place(path: pathlib.Path, own: set[str]) -> None:
+    used = foreign_private_parts(path.read_text(), own)
+    assert not used, f"{path.name} uses {used}: that belongs into torch_bridge"
+
+
+@pytest.fixture(scope="module")
+def own() -> set[str]:
+    return own_names()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "target._schema.name",
+        "getattr(target, '_overloadname', '')",
+        "tensor._is_view()",
+        "size.node.expr",
+        "torch._C._get_tracing_state()",
+        "torch._ops.OpOverload",
+        "torch._VF.lstm",
+        "from torch._ops import OpOverload",
+        "from torch.utils import _pytree",
+        "import torch.utils._pytree as pytree",
+        "from torch.fx.experimental.symbolic_shapes import ShapeEnv",
+        "from torch.onnx._internal.exporter import _core",
+        "from onnx_ir._core import Value",
+    ],
+)
+def test_private_parts_are_found(source: str, own: set[str]) -> None:
+    assert foreign_private_parts(source, own)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "torch.ops.aten._to_copy.default",
+        "torch.__file__",
+        "equation.expr",
+        "from anyshape.dims import _parse",
+        "sys._getframe(1)",
+    ],
+)
+def test_public_parts_are_let_be(source: str, own: set[str]) -> None:
+    assert not foreign_private_parts(source, own)
 
 
 def test_the_worker_needs_nothing_of_the_package() -> None:
@@ -142,25 +229,24 @@ def test_the_worker_needs_nothing_of_the_package() -> None:
 def test_a_fresh_import() -> None:
     """The functions are there whoever imported the modules of their names first, and without the command line."""
     code = """
-import sys, anyshape.load, anyshape.export, anyshape
-print(callable(anyshape.export), callable(anyshape.load))
+import sys, anyshape.artifact.load, anyshape.explain, anyshape.export, anyshape
+print(callable(anyshape.export), callable(anyshape.load), callable(anyshape.explain))
 print(sorted({"typer", "rich", "transformers"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True", "[]"]
+    assert done.stdout.split() == ["True", "True", "True", "[]"]
 
 
 def test_the_exceptions_are_one_tree() -> None:
     from anyshape import errors
 
+    codes = {errors.UsageError: 2, errors.Fault: 1, errors.InputError: 2, errors.InternalError: 70}
     for name in errors.__all__:
         kind = getattr(errors, name)
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert issubclass(kind, anyshape.AnyshapeError), name
             assert name in (errors.__doc__ or ""), f"{name} is not drawn in the docstring"
-            assert kind.exit_code == (
-                1 if issubclass(kind, errors.Fault) or kind is errors.AnyshapeError else 2
-            )
+            assert kind.exit_code == next((codes[base] for base in kind.__mro__ if base in codes), 1)
 
 
 def test_export_takes_torchs_arguments() -> None:

@@ -30,7 +30,7 @@ from anyshape.cli.screen import screen
 from anyshape.contract.contract import Tensor as TensorOf
 from anyshape.dims import Expr
 from anyshape.errors import VerifyFault
-from anyshape.ladder import climb
+from anyshape.ladder import attempt
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.optimize import optimize
 from anyshape.lower.sizes import SizeNodes
@@ -270,7 +270,7 @@ def test_a_model_that_only_optimizing_makes_wrong(monkeypatch: pytest.MonkeyPatc
             node.op_type = "Cos" if node.op_type == "Sin" else node.op_type
         return made
 
-    monkeypatch.setattr(climb, "optimize", spoilt)
+    monkeypatch.setattr(attempt, "optimize", spoilt)
     found = fault(Summed(), None, 2, 6)
     assert found.where is None and found.script == ""
     assert found.hint == (

@@ -222,9 +222,11 @@ def test_what_nobody_expected_asks_for_a_report(monkeypatch: pytest.MonkeyPatch)
     def broken(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the sky fell")
 
-    monkeypatch.setattr("anyshape.artifact.write.read_model", broken)
-    said = refused(["show", "out.onnx"], 1, "unexpected: RuntimeError: the sky fell", "-v")
+    monkeypatch.setattr("anyshape.artifact.read.read_model", broken)
+    said = refused(["show", "out.onnx"], 70, "anyshape made a mistake", "RuntimeError: the sky fell", "-v")
     assert len(said.strip().splitlines()) <= 2
+    told = CliRunner().invoke(app, ["show", "out.onnx", "-v"])
+    assert told.exit_code == 70 and "torch 2." in told.stderr and "Traceback" in told.stderr
 
 
 def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

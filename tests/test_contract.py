@@ -20,7 +20,7 @@ CONTRACT = Contract(
         Dim("heads", Range(4, 4), 4),
     ),
     inputs=(
-        Tensor("tokens", "int64", tuple(parse_shape("batch, seq")), {"kind": "cells"}),
+        Tensor("tokens", "int64", tuple(parse_shape("batch, seq")), {"kind": "cells", "low": 0, "high": 9}),
         Tensor("mask", "bool", tuple(parse_shape("batch, seq"))),
         Tensor("bias", "float32", tuple(parse_shape("2*seq - 1, 8, heads"))),
     ),
@@ -28,9 +28,16 @@ CONTRACT = Contract(
     relations=(relation("batch", "<=", "seq"),),
     constants=(("scale", "2.5"),),
     notes=("something to know",),
-    arguments=("tokens", "mask"),
-    input_structure={"kind": "tuple", "children": ["tensor"]},
+    arguments=("tokens", "mask", "bias", "scale"),
+    input_structure={
+        "kind": "tuple",
+        "children": [
+            {"kind": "tuple", "children": ["tensor", "tensor"]},
+            {"kind": "dict", "children": ["tensor", {"constant": 2.5}], "keys": ["bias", "scale"]},
+        ],
+    },
     output_structure="tensor",
+    rung="symbolic",
 )
 
 

@@ -14,6 +14,7 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -559,3 +560,15 @@ def test_tensors_around_comprehensions_and_in_closures(module: Import) -> None:
     ]
     assert literals.locals_at(rows)[0][0].text == "x" and len(literals.locals_at(rows)) == 2
     assert literals.locals_at(later) == [[("z", (14,), True), ("y", (2, 6), False)]]
+
+
+def test_another_thread_runs_the_model_as_it_is_written() -> None:
+    def rows(x: Tensor) -> Tensor:
+        return x.reshape(4, -1)
+
+    with instrumented(lambda: rows(torch.ones(8))) as literals:
+        rows(torch.ones(8))
+        four = next(literal for literal, values in literals.seen.items() if values == [4])
+        with literals.overriding({four: 2}), ThreadPoolExecutor(1) as pool:
+            assert rows(torch.ones(8)).shape == (2, 4)
+            assert pool.submit(rows, torch.ones(8)).result().shape == (4, 2)

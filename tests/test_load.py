@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -12,7 +15,7 @@ from torch import Tensor
 
 import anyshape
 from anyshape.artifact.read import CONTRACT_KEY
-from anyshape.errors import FileError, InputError
+from anyshape.errors import FileError, InputError, UsageError
 from anyshape.runtimes.onnx_runtime import RuntimeFailure
 
 
@@ -184,7 +187,7 @@ def test_a_contract_of_another_format(linear: SimpleNamespace, tmp_path: Path) -
     model = onnx.load(linear.path)
     for item in model.metadata_props:
         if item.key == CONTRACT_KEY:
-            item.value = item.value.replace('"format": 1', '"format": 99')
+            item.value = item.value.replace('"format": 2', '"format": 99')
     onnx.save(model, tmp_path / "later.onnx")
     with pytest.raises(FileError, match="format 99"):
         anyshape.load(tmp_path / "later.onnx")
@@ -197,3 +200,136 @@ def test_a_loaded_model_shows_its_contract(text: Any, two_inputs: SimpleNamespac
 def test_empty_inputs_where_the_contract_allows_them(linear: SimpleNamespace) -> None:
     got: Tensor = anyshape.load(linear.path)(torch.randn(0, 10))
     assert got.shape == (0, 5)
+
+
+class Split(NamedTuple):
+    first: Any
+    rest: Any
+
+
+@dataclass
+class Made:
+    sum: Any
+    parts: Split
+    label: str = "made"
+
+
+class Sums(dict):  # type: ignore[type-arg]
+    """As transformers has its outputs: a dict with a name."""
+
+
+class Structured(torch.nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return Made(x.sum(), Split(x[:1], x[1:])), Sums(total=x.sum(0))
+
+
+@pytest.fixture(scope="module")
+def classes_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("classes") / "model.onnx"
+    anyshape.export(Structured(), torch.randn(4, 3), path)
+    return path
+
+
+def test_without_classes_there_are_plain_ones_of_the_same_names(classes_file: Path) -> None:
+    made, sums = anyshape.load(classes_file)(torch.ones(5, 3))
+    assert (type(made).__name__, type(made.parts).__name__, type(sums)) == ("Made", "Split", dict)
+    assert made.sum.shape == () and made.label == "made" and made.parts.rest.shape == (4, 3)
+    assert not isinstance(made, Made) and not isinstance(made.parts, Split)
+
+
+def test_classes_that_are_handed_over_come_back(classes_file: Path) -> None:
+    made, sums = anyshape.load(classes_file, classes=[Made, Split, Sums])(torch.ones(5, 3))
+    assert type(made) is Made and type(made.parts) is Split and type(sums) is Sums
+    made, sums = anyshape.load(classes_file, classes=[Split])(torch.ones(5, 3))
+    assert type(made) is not Made and type(made.parts) is Split and type(sums) is dict
+
+
+def test_a_class_that_fits_nothing_is_refused(classes_file: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"the file has no class called Path\nIts classes are: Made, Split, Sums\."
+    ):
+        anyshape.load(classes_file, classes=[Path])
+
+
+def test_arrays_go_in_and_come_out(two_inputs: SimpleNamespace, text: Any) -> None:
+    tokens, mask = two_inputs.inputs(3, 4)
+    made = text(tokens.numpy(), mask.numpy())
+    assert type(made) is np.ndarray
+    np.testing.assert_allclose(made, two_inputs.model(tokens, mask).detach().numpy(), rtol=1e-5)
+    assert isinstance(text(tokens.numpy(), mask), Tensor)  # one tensor among the inputs: tensors come out
+
+
+def test_arrays_in_any_layout(linear: SimpleNamespace) -> None:
+    run = anyshape.load(linear.path)
+    plain = np.random.default_rng(0).random((3, 10)).astype(np.float32)
+    expected = run(plain)
+    np.testing.assert_array_equal(run(np.asfortranarray(plain)), expected)
+    np.testing.assert_array_equal(run(plain.astype(">f4")), expected)
+    np.testing.assert_array_equal(run(np.repeat(plain, 2, axis=0)[::2]), expected)
+
+
+def test_an_array_of_another_dtype(linear: SimpleNamespace) -> None:
+    with pytest.raises(InputError, match="input is float64, not float32"):
+        anyshape.load(linear.path)(np.zeros((3, 10)))
+
+
+def test_nested_arrays(nested: SimpleNamespace, structured: Any) -> None:
+    inputs, bias = nested.inputs(), torch.randn(2, 5)
+    arrays = {"text": inputs["text"].numpy(), "boxes": [box.numpy() for box in inputs["boxes"]]}
+    made = structured(arrays, bias=bias.numpy())
+    assert all(type(box) is np.ndarray for box in made["boxes"]) and type(made["text"]) is tuple
+    np.testing.assert_allclose(made["text"][0], nested.model(inputs, 2.0, bias=bias)["text"][0], rtol=1e-5)
+
+
+def test_bfloat16_as_ml_dtypes_has_it(tmp_path: Path) -> None:
+    anyshape.export(Turned(), torch.ones(2, 3, dtype=torch.bfloat16), tmp_path / "half.onnx")
+    run = anyshape.load(tmp_path / "half.onnx")
+    made = run(np.full((4, 3), 1.5, ml_dtypes.bfloat16))
+    assert made.dtype == ml_dtypes.bfloat16 and made.shape == (3, 4) and (made == 1.5).all()
+    assert run(torch.ones(4, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert run(np.ones((0, 3), ml_dtypes.bfloat16)).dtype == ml_dtypes.bfloat16
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
+
+
+def test_keys_that_differ_in_their_type_alone(tmp_path: Path) -> None:
+    class Keys(torch.nn.Module):
+        def forward(self, parts: dict[Any, Tensor]) -> Tensor:
+            return parts[1] - parts["1"]
+
+    left, right = torch.ones(2, 3), torch.zeros(2, 3)
+    anyshape.export(Keys(), ({1: left, "1": right},), tmp_path / "keys.onnx", input_names=["a", "b"])
+    assert anyshape.load(tmp_path / "keys.onnx")({"1": right, 1: left}).sum() == 6
+
+
+class Cache:
+    """Registered with PyTorch's pytrees in a way of its own, as caches are."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+torch.utils._pytree.register_pytree_node(
+    Cache, lambda value: (value.parts, None), lambda parts, _: Cache(list(parts))
+)
+
+
+class Cached(torch.nn.Module):
+    def forward(self, x: Tensor, cache: Cache) -> Any:
+        return x + cache.parts[0], Cache([cache.parts[1] * 2, x])
+
+
+def test_registered_classes_go_in_and_come_out_as_tuples(tmp_path: Path) -> None:
+    anyshape.export(
+        Cached(), (torch.ones(2, 3), Cache([torch.ones(2, 3), torch.ones(4)])), tmp_path / "c.onnx"
+    )
+    run, cache = anyshape.load(tmp_path / "c.onnx"), Cache([torch.ones(5, 3), torch.ones(7)])
+    total, (doubled, kept) = run(torch.ones(5, 3), cache)
+    assert (total == 2).all() and (doubled == 2).all() and kept.shape == (5, 3)
+    arrays = run(np.ones((5, 3), np.float32), (np.ones((5, 3), np.float32), np.ones(7, np.float32)))
+    assert type(arrays[1][0]) is np.ndarray
+    with pytest.raises(UsageError, match="Cache is taken apart by functions"):
+        anyshape.load(tmp_path / "c.onnx", classes=[Cache])

@@ -28,6 +28,7 @@ def test_the_values_that_change_nothing_are_taken() -> None:
     [
         ("profile", True, "Export.seconds"),
         ("dump_exported_program", True, "torch.export.save"),
+        ("verify", False, "Leave verify"),
         ("export_params", False, "export_params"),
         ("keep_initializers_as_inputs", True, "input of the model"),
         ("custom_opsets", {"mine": 1}, "custom_translation_table"),

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from anyshape.capture.recurrent import TRANSLATIONS, recurrent_as_operators
+from anyshape.capture.recurrent import recurrent_as_operators
+from anyshape.lower.operators.recurrent import TRANSLATIONS
 
 INPUT_SIZE, HIDDEN_SIZE = 4, 6
 EXAMPLE = (3, 5)

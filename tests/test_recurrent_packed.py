@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.onnx._internal.exporter import _core, _ir_passes, _registration
 
-from anyshape.capture.recurrent import TRANSLATIONS
+from anyshape.lower.operators.recurrent import TRANSLATIONS
 from anyshape.torch_bridge import process
 
 INPUT_SIZE, HIDDEN_SIZE = 4, 6

@@ -182,7 +182,7 @@ def test_what_was_repaired_is_said_in_the_contract(module: Import) -> None:
     count = len(made.verdict.tried)
     assert made.contract.notes[-2:] == (
         "repaired: net.py:6    3 became x.shape[0]",
-        f"repaired, agrees with the mended source at {count} sizes: PyTorch's own runs at the example only",
+        f"repaired, agrees with the repaired source at {count} sizes: PyTorch's own runs at the example only",
     )
     assert made.verdict.sampled[-1] == made.contract.notes[-1]
 

@@ -1,4 +1,4 @@
-"""``anyshape fix``: the diff, the files written and exported again, and everything as it was where that fails."""
+"""``anyshape repair``: the diff, the files written and exported again, and everything as it was where that fails."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["fix", *arguments])
+    return CliRunner().invoke(app, ["repair", *arguments])
 
 
 def test_the_diff(name: str) -> None:
@@ -114,10 +114,10 @@ def test_put_back_if_the_changed_source_can_not_be_exported(
     assert Path(f"{name}.py").read_text() == BROKEN
 
 
-def test_nothing_to_mend(name: str) -> None:
+def test_nothing_to_repair(name: str) -> None:
     done = call(f"{name}.py:clean")
     assert (
-        done.exit_code == 0 and done.stdout.strip() == "Nothing to mend: no size is written into the source."
+        done.exit_code == 0 and done.stdout.strip() == "Nothing to repair: no size is written into the source."
     )
 
 
@@ -140,4 +140,4 @@ def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
 
 def test_the_module_runs_as_a_command() -> None:
     done = subprocess.run([sys.executable, "-m", "anyshape", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "fix" in done.stdout
+    assert done.returncode == 0 and "repair" in done.stdout

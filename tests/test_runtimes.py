@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import io
 from pathlib import Path
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import torch
 
 from anyshape.errors import FileError
 from anyshape.runtimes import onnx_runtime as runtime
+from anyshape.runtimes import worker
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
 
 
@@ -124,6 +126,53 @@ def test_tensors_to_arrays_and_back(dtype: torch.dtype) -> None:
 
 def test_bfloat16_is_what_ml_dtypes_has() -> None:
     assert to_numpy(torch.tensor([1.5], dtype=torch.bfloat16)).dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+def test_bfloat16_goes_in_and_out(shape: tuple[int, ...]) -> None:
+    x = ir.val("x", ir.DataType.BFLOAT16, ["n", 3])
+    node = ir.node("Transpose", [x])
+    node.outputs[0].name, node.outputs[0].type = "y", ir.TensorType(ir.DataType.BFLOAT16)
+    graph = ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 20})
+    given = np.random.default_rng(0).random(shape).astype(ml_dtypes.bfloat16)
+    (made,) = OnnxRuntime.of_model(ir.Model(graph, ir_version=10)).run({"x": given})
+    assert made.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(made, given.T)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.int64).reshape(2, 3)[:, ::2],
+        np.array(2.5, np.float16),
+        np.zeros((0, 4), bool),
+        np.array(["a", "\x1bé"], dtype=object),
+        np.ones((2, 2), ml_dtypes.float8_e4m3fn),
+        np.array([1 + 2j]),
+    ],
+)
+def test_arrays_between_two_processes(array: np.ndarray) -> None:
+    pipe = io.BytesIO()
+    worker.send(pipe, {"a": array, "b": np.ones(3)})
+    worker.send(pipe, {}, "it refuses")
+    pipe.seek(0)
+    received = worker.receive(pipe)
+    assert received is not None and received[1] == ""
+    assert received[0]["a"].dtype == array.dtype and received[0]["a"].shape == array.shape
+    np.testing.assert_array_equal(received[0]["a"], array)
+    assert worker.receive(pipe) == ({}, "it refuses")
+    assert worker.receive(pipe) is None
+
+
+def test_a_message_that_ends_too_soon() -> None:
+    pipe = io.BytesIO()
+    worker.send(pipe, {"a": np.ones(3)})
+    with pytest.raises(EOFError):
+        worker.receive(io.BytesIO(pipe.getvalue()[:-1]))
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    assert to_torch(np.array(3.0)).shape == ()
 
 
 def test_a_view_or_a_weight_becomes_a_plain_array() -> None:

@@ -11,7 +11,7 @@ from onnxscript.onnx_opset import opset18
 from torch import Tensor, nn
 
 from anyshape.capture import Split
-from anyshape.capture.tape import Fitter, Step, Tape, Value, expanded, explained, functional, record
+from anyshape.capture.tape import Fitter, Step, Tape, Value, expanded, functional, merged, record
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.steps import number_of
 from anyshape.contract.contract import Contract, Dim
@@ -239,7 +239,7 @@ def outer_state(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", [states, outer_state])
 def test_a_loop_is_right_at_any_length(function: Any, lined: Lined) -> None:
     made = lined(function, "b n", *ROWS)
-    run = runner(made.explained(), "b, n")
+    run = runner(made.merged(), "b, n")
     for b, n in ((2, 1), (1, 2), (3, 9), (1, 30)):
         x = torch.randn(b, n)
         for got, expected in zip(run(x), made.outputs([x]), strict=True):
@@ -252,7 +252,7 @@ def side(function: Any, weight: Tensor) -> Tape:
     tapes = [
         record(lambda x: [function(x)], [torch.randn(row["n"], 3)], {id(weight): "weight"}) for row in rows
     ]
-    return explained(tapes, Fitter(rows, ("n",)), [(N, 3)])
+    return merged(tapes, Fitter(rows, ("n",)), [(N, 3)])
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_condition_chooses_a_side(relation: Relation, text: str) -> None:
 
 
 def test_names_are_unique_also_within_loops_and_sides(lined: Lined) -> None:
-    loop = lined(states, "b n", *ROWS).explained()
+    loop = lined(states, "b n", *ROWS).merged()
     model = translate(
         Split(Relation(N, "<=", Expr.of(4)), None, loop, loop), contract_of("b, n"), TRANSLATIONS
     )
@@ -297,7 +297,7 @@ def test_weights_keep_their_names() -> None:
     names = {id(tensor): name for name, tensor in layer.named_parameters()}
     rows = [{"n": n} for n in (5, 7, 11)]
     tapes = [record(lambda x: [layer(x) + torch.ones(2)], [torch.randn(row["n"], 3)], names) for row in rows]
-    tape = explained(tapes, Fitter(rows, ("n",)), [(N, 3)])
+    tape = merged(tapes, Fitter(rows, ("n",)), [(N, 3)])
     model = translate(tape, contract_of("n, 3"), TRANSLATIONS)
     assert {"weight", "bias"} <= set(model.graph.initializers)
     assert [value.name for value in model.graph.inputs] == ["input_0"]
@@ -307,7 +307,7 @@ def test_a_list_of_results_is_taken_apart(lined: Lined) -> None:
     made = lined(
         lambda x: torch.split(x, 2, 0)[1].sin() + x.chunk(2, 0)[0], "4 n", {"n": 5}, {"n": 7}, {"n": 11}
     )
-    run = runner(made.explained(), "4, n")
+    run = runner(made.merged(), "4, n")
     x = torch.randn(4, 3)
     np.testing.assert_allclose(run(x)[0], made.outputs([x])[0].numpy(), rtol=1e-5)
 

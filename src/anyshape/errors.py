@@ -13,7 +13,8 @@
     │   ├── CaptureFault        a size was specialised, or the trace failed
     │   ├── LowerFault          an operator has no ONNX translation
     │   └── VerifyFault         the ONNX model disagrees with PyTorch at some size
-    └── InputError              a loaded model was called with inputs outside its contract
+    ├── InputError              a loaded model was called with inputs outside its contract (exit code 2)
+    └── InternalError           a mistake of anyshape's own, with what to report (exit code 70)
 
 Every message has up to four parts: what failed, in the user's own names; expected against found;
 where; what to do next.
@@ -21,6 +22,11 @@ where; what to do next.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import platform
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -31,12 +37,15 @@ __all__ = [
     "Fault",
     "FileError",
     "InputError",
+    "InternalError",
     "LowerFault",
     "ModelFault",
     "ParseError",
     "SourceLine",
     "UsageError",
     "VerifyFault",
+    "own_mistakes",
+    "printable",
 ]
 
 
@@ -142,3 +151,63 @@ class InputError(AnyshapeError):
     """A loaded model was called with inputs outside its contract."""
 
     exit_code = 2
+
+
+class InternalError(AnyshapeError):
+    """anyshape itself made a mistake; ``report`` is what to send: versions, what was being done, and where."""
+
+    exit_code = 70
+
+    def __init__(self, error: BaseException, doing: str, script: str = "") -> None:
+        said = " ".join(str(error).split())[:200]
+        super().__init__(
+            f"anyshape made a mistake while it was {doing}: {type(error).__name__}: {said}",
+            hint="Your model is not at fault. Please report it, with what -v prints, or with `error.report`.",
+        )
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.script = script
+        self.report = "\n".join(part for part in (_versions(), script, trace.rstrip()) if part)
+
+
+@contextlib.contextmanager
+def own_mistakes(doing: str, script: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """What is neither a fault nor a wrong call is our own mistake: an `InternalError`, never a bare traceback.
+
+    >>> with own_mistakes("counting"):
+    ...     1 / 0
+    Traceback (most recent call last):
+    anyshape.errors.InternalError: anyshape made a mistake while it was counting: ZeroDivisionError: division by zero
+    Your model is not at fault. Please report it, with what -v prints, or with `error.report`.
+    """
+    try:
+        yield
+    except AnyshapeError:
+        raise
+    except Exception as error:  # a mistake may be of any kind
+        raise InternalError(error, doing, script()) from error
+
+
+def _versions() -> str:
+    """``anyshape 0.1.0, torch 2.13.0, …, Python 3.11.7``"""
+    told = []
+    for name in ("anyshape", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            told.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join([*told, f"Python {platform.python_version()} on {platform.system()}"])
+
+
+def printable(text: str, most: int = 2000) -> str:
+    """A text from elsewhere in one harmless line: control characters as escapes, and no longer than ``most``.
+
+    A name in a file may hold what moves a terminal's cursor, or turns the direction of what is written after it.
+
+    >>> print(printable("a\x1b[2Jb"), printable("x" * 99, 10))
+    a\\x1b[2Jb xxxxxxx...
+    """
+    cut = text if len(text) <= most else text[: most - 3] + "..."
+    if cut.isprintable():
+        return cut
+    return "".join(
+        letter if letter.isprintable() or letter in "\t\u00a0" else letter.encode("unicode_escape").decode()
+        for letter in cut
+    )

@@ -70,7 +70,6 @@ def export(
     repair: bool = False,
     report: bool = False,
     optimize: bool = True,
-    verify: bool = True,
     do_constant_folding: bool = True,
     artifacts_dir: str | os.PathLike[str] = ".",
     progress: Progress | None = None,
@@ -86,7 +85,7 @@ def export(
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
     is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other
-    arguments are torch.onnx.export's. ``verify`` is always on: the promise rests on it.
+    arguments are torch.onnx.export's; there is no way to leave verification out, as the promise rests on it.
     """
     notes = check_torch_options(torch_options)
     told = progress or _printing(verbose)

@@ -218,5 +218,5 @@ def _guards(case: Case, agreed: Agreed) -> tuple[tuple[Guard, ...], Fault | None
         return fault.guards, None
     except Fault as fault:
         return (), fault
-    except Exception:
-        return (), None  # a trace only helps to find the line: without one the verdict is the same
+    except Exception:  # a trace only helps to find the line: without one the verdict is the same
+        return (), None

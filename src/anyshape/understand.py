@@ -6,12 +6,16 @@ Export, explain and judge begin alike; what they do with what is understood here
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anyshape.contract.declare import Declaration, declare
-from anyshape.inputs.case import Case
+from anyshape.errors import own_mistakes
+from anyshape.inputs.case import Case, as_args
 from anyshape.inputs.read import as_module, evaluation_mode, read
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
@@ -54,8 +58,12 @@ def understand(
     replace in PyTorch is replaced for the whole process.
     """
     module, notes = as_module(model)
-    waiting = lambda: told.doing("read", "waiting for another export in this process")  # noqa: E731
-    with process.alone(waiting), evaluation_mode(module):
+
+    def waiting() -> None:
+        told.doing("read", "waiting for another export in this process")
+
+    script = functools.partial(_script, module, args, kwargs or {})
+    with own_mistakes("at work on a model", script), process.alone(waiting), evaluation_mode(module):
         with told.station("read"):
             case = read(
                 module,
@@ -76,3 +84,20 @@ def understand(
         told.done("probe", evidence.summary)
         with repairing(case, declared, evidence, repair, told) as (evidence, repairs):
             yield Understood(case, declared, evidence, repairs)
+
+
+def _script(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> str:
+    """How the model was called: shapes and types only, as its values are nobody else's."""
+    kind = type(module)
+    given = [*map(_example, as_args(args)), *(f"{name}={_example(value)}" for name, value in kwargs.items())]
+    return f"model: {kind.__module__}.{kind.__qualname__}\ncall:  model({', '.join(given)})"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"torch.zeros({tuple(value.shape)}, dtype={value.dtype})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_example(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_example, value)) + "]"
+    return repr(value) if isinstance(value, (bool, int, float, type(None))) else f"<{type(value).__name__}>"

@@ -17,7 +17,7 @@ from anyshape.errors import ContractFault
 from anyshape.inputs.case import Case
 from anyshape.inputs.read import evaluation_mode, read
 from anyshape.probe import probe
-from anyshape.repair import Mended, axis_names, fixed_axes, kept, mended
+from anyshape.repair import Found, axis_names, finding, fixed_axes, kept
 from tests.quality.broken import PAIRS, Pair
 
 # The size is in a module of PyTorch's own (`nn.Upsample(size=...)`), in a tensor that was made beforehand, in numbers
@@ -49,7 +49,7 @@ def dynamic_shapes(pair: Pair, case: Case) -> Any:
 
 
 @contextmanager
-def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
+def found(pair: Pair) -> Iterator[tuple[Case, Found, Any]]:
     torch.manual_seed(0)
     model = pair.broken()
     args, kwargs = pair.inputs(**pair.example)
@@ -59,7 +59,7 @@ def found(pair: Pair) -> Iterator[tuple[Case, Mended, Any]]:
         evidence = probe(case)
         fixed = fixed_axes(case, declared, evidence, repair=True)
         wanted = [axis for axis in fixed if declared.sizes[axis[0]][axis[1]] is FREE]
-        with mended(case, evidence, wanted, wanted, axis_names(case, declared)) as (made, literals):
+        with finding(case, evidence, wanted, wanted, axis_names(case, declared)) as (made, literals):
             yield case, made, literals
 
 
@@ -103,7 +103,7 @@ def test_the_whole_line(pair: Pair, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     made = anyshape.export(model, args, path, kwargs=kwargs, dynamic_shapes=shapes, repair=True)
     assert any(
-        text.startswith("repaired, agrees with the mended source at ") for text in made.verdict.sampled
+        text.startswith("repaired, agrees with the repaired source at ") for text in made.verdict.sampled
     )
     assert any(note.startswith("repaired: ") for note in made.contract.notes)
     run, twin = anyshape.load(path), pair.mended().eval()

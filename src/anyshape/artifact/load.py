@@ -1,17 +1,30 @@
-"""load: an exported file, called like the module it came from; inputs outside the contract are refused."""
+"""load: an exported file, called like the module it came from; inputs outside the contract are refused.
+
+PyTorch is not needed: arrays go in and come out. Tensors go in and come out where the caller has PyTorch.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from anyshape.artifact.read import contract_of, read_model
 from anyshape.contract.contract import Contract
-from anyshape.errors import FileError, InputError
-from anyshape.inputs.tree import Structure, flatten, structure_from_json
+from anyshape.errors import FileError, InputError, printable
+from anyshape.inputs.structure import (
+    Opened,
+    Structure,
+    key_json,
+    open_plain,
+    structure_from_json,
+    take_apart,
+    with_classes,
+)
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
 
 __all__ = ["Loaded", "load"]
@@ -20,34 +33,34 @@ __all__ = ["Loaded", "load"]
 class Loaded:
     """A model on ONNX Runtime with the calling convention of the module that it was exported from."""
 
-    def __init__(self, path: str, contract: Contract) -> None:
+    def __init__(self, path: str, contract: Contract, classes: Sequence[type] = ()) -> None:
         self.path = path
         self.contract = contract
-        self._runtime = OnnxRuntime.of_file(path)
         self._inputs = structure_from_json(contract.input_structure)
-        self._outputs = structure_from_json(contract.output_structure)
-        self._arguments: tuple[str, ...] = tuple(contract.arguments)
+        made = structure_from_json(contract.output_structure)
+        self._inputs, self._outputs = with_classes([self._inputs, made], classes)
+        self._runtime = OnnxRuntime.of_file(path)
+        self._check_names()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's result for these inputs, in the module's own structure.
+        """The module's result for these inputs, in the module's own structure; arrays for arrays, tensors for tensors.
 
         A wrong size is an `InputError` in the contract's words, before the runtime sees it.
         """
-        tensors = self._tensors(args, kwargs)
-        self._check(tensors)
-        feed = {
-            item.name: to_numpy(tensor) for item, tensor in zip(self.contract.inputs, tensors, strict=True)
-        }
+        given = self._given(args, kwargs)
+        self._check(given)
+        feed = {item.name: _array(leaf) for item, leaf in zip(self.contract.inputs, given, strict=True)}
         try:
             outputs = self._runtime.run(feed)
         except RuntimeFailure as failure:
             raise InputError(f"ONNX Runtime refuses these inputs: {failure}") from failure
-        return self._outputs.rebuild([to_torch(output) for output in outputs])
+        tensors = any(not isinstance(leaf, np.ndarray) for leaf in given)
+        return self._outputs.rebuild([to_torch(output) for output in outputs] if tensors else outputs)
 
-    def _tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-        """The tensors of a call in the file's order, however the call names its arguments."""
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arrays and tensors of a call in the file's order, however the call names its arguments."""
         positional, named = self._inputs.children
-        names = [*self._arguments[: len(positional.children)], *map(str, named.keys)]
+        names = [*self.contract.arguments[: len(positional.children)], *map(str, named.keys)]
         given = dict(zip(names, args, strict=False))
         unknown = [name for name in kwargs if name not in names or name in given]
         if len(args) > len(names) or unknown:
@@ -56,43 +69,73 @@ class Loaded:
             )
             raise InputError(f"{what}", hint=f"The model takes: {', '.join(names)}.")
         given.update(kwargs)
-        tensors: list[torch.Tensor] = []
+        found: list[Any] = []
         for name, structure in zip(names, (*positional.children, *named.children), strict=True):
-            if name not in given:
-                if _count(structure):
-                    raise InputError(f"{name} is missing", hint=f"The model takes: {', '.join(names)}.")
-                continue
-            tensors += _leaves(given[name], structure, name)
-        return tensors
+            if name in given:
+                found += _leaves(given[name], structure, name)
+            elif structure.tensors:
+                raise InputError(f"{name} is missing", hint=f"The model takes: {', '.join(names)}.")
+        return found
 
-    def _check(self, tensors: list[torch.Tensor]) -> None:
-        for item, tensor in zip(self.contract.inputs, tensors, strict=True):
-            dtype = str(tensor.dtype).removeprefix("torch.")
+    def _check(self, given: Sequence[Any]) -> None:
+        for item, leaf in zip(self.contract.inputs, given, strict=True):
+            dtype = (
+                leaf.dtype.name if isinstance(leaf, np.ndarray) else str(leaf.dtype).removeprefix("torch.")
+            )
             if dtype != item.dtype:
                 raise InputError(f"{item.name} is {dtype}, not {item.dtype}")
-        self.contract.bind([tuple(tensor.shape) for tensor in tensors])
+        self.contract.bind([tuple(leaf.shape) for leaf in given])
+
+    def _check_names(self) -> None:
+        """Refuse a contract that speaks of another graph."""
+        inputs, outputs = self.contract.inputs, self.contract.outputs
+        for kind, said, found in (
+            ("inputs", sorted(item.name for item in inputs), sorted(self._runtime.input_names)),
+            ("outputs", [item.name for item in outputs], self._runtime.output_names),
+        ):
+            if said != found:
+                told = [printable(", ".join(names) or "none", 200) for names in (said, found)]
+                raise FileError(
+                    f"the contract in {self.path} has the {kind} {told[0]}, the graph has {told[1]}",
+                    hint="Export the model again.",
+                )
 
     def __repr__(self) -> str:
         return f"anyshape.load({self.path!r})\n{self.contract}"
 
 
-def _leaves(value: Any, wanted: Structure, path: str) -> list[torch.Tensor]:
-    """The tensors of an argument in the file's order, whatever order its dicts have; constants must be the file's."""
-    leaves, structure = flatten(value, path)
-    if len(leaves) != _count(wanted):
-        raise InputError(f"{path} holds {len(leaves)} tensors, not {_count(wanted)}")
-    ordered: list[torch.Tensor] = []
-    _match(structure, wanted, path, iter([tensor for _, tensor in leaves]), ordered)
+def _array(leaf: Any) -> npt.NDArray[Any]:
+    if isinstance(leaf, np.ndarray):
+        return np.asarray(leaf, dtype=leaf.dtype.newbyteorder("="), order="C")
+    return to_numpy(leaf)
+
+
+# --- From a call's arguments to the file's inputs -------------------------------------------------------
+
+
+def _leaves(value: Any, wanted: Structure, path: str) -> list[Any]:
+    """The leaves of an argument in the file's order, whatever order its dicts have; constants must be the file's."""
+    is_leaf, opened = _how_to_open()
+    leaves, structure = take_apart(value, path, is_leaf, opened)
+    if len(leaves) != wanted.tensors:
+        raise InputError(f"{path} holds {len(leaves)} tensors, not {wanted.tensors}")
+    ordered: list[Any] = []
+    _match(structure, wanted, path, iter([leaf for _, leaf in leaves]), ordered)
     return ordered
 
 
-def _match(
-    given: Structure,
-    wanted: Structure,
-    path: str,
-    leaves: Iterator[torch.Tensor],
-    ordered: list[torch.Tensor],
-) -> None:
+def _how_to_open() -> tuple[Callable[[Any], bool], Callable[[Any], Opened | None]]:
+    """What counts as a leaf, and how containers are opened: PyTorch's too, if the caller has imported it."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return lambda part: isinstance(part, np.ndarray), open_plain
+    from anyshape.inputs.tree import open_any
+
+    kinds = (np.ndarray, torch.Tensor)
+    return lambda part: isinstance(part, kinds), open_any
+
+
+def _match(given: Structure, wanted: Structure, path: str, leaves: Iterator[Any], ordered: list[Any]) -> None:
     if given.kind == "tensor":
         if wanted.kind != "tensor":
             raise InputError(f"{path} is a tensor, not {_described(wanted)}")
@@ -107,36 +150,45 @@ def _match(
                 hint="Plain values are part of the file: export again with another one.",
             )
         return
-    made: dict[Any, list[torch.Tensor]] = {}
-    by_key = dict(zip(_keys(wanted), wanted.children, strict=True))
-    for key, child in zip(_keys(given), given.children, strict=True):
+    made: dict[Any, list[Any]] = {}
+    by_position = _has_positions(given) or _has_positions(wanted)
+    by_key = dict(zip(_keys(wanted, by_position), wanted.children, strict=True))
+    for key, child in zip(_keys(given, by_position), given.children, strict=True):
         if key not in by_key:
-            raise InputError(f"{path} has {key}, not {' or '.join(by_key)}")
-        _match(child, by_key[key], f"{path}.{key}", leaves, made.setdefault(key, []))
+            raise InputError(f"{path} has {key[1]}, not {' or '.join(str(known) for _, known in by_key)}")
+        _match(child, by_key[key], f"{path}.{key[1]}", leaves, made.setdefault(key, []))
     for key in by_key:
         ordered += made[key]
 
 
-def _keys(structure: Structure) -> list[str]:
-    """A container's keys as text; a registered class is matched by position, as its keys are not in the file."""
-    by_position = structure.kind in ("registered", "list", "tuple")
-    return [str(key) for key in (range(len(structure.children)) if by_position else structure.keys)]
+def _has_positions(structure: Structure) -> bool:
+    """Whether the parts have places and no names, or none in a file: a registered class's own are not kept there."""
+    return structure.kind in ("registered", "list", "tuple")
+
+
+def _keys(structure: Structure, by_position: bool) -> list[tuple[str, Any]]:
+    """A container's keys as a file has them, each with its type: 1 and "1" are two keys of a dict."""
+    keys = range(len(structure.children)) if by_position else structure.keys
+    return [(type(made).__name__, made) for made in map(key_json, keys)]
 
 
 def _described(structure: Structure) -> str:
     if structure.kind == "constant":
-        return repr(structure.value)
+        return printable(repr(structure.value), 200)
     return f"a {structure.kind}" + (f" of {len(structure.children)}" if structure.children else "")
 
 
-def _count(structure: Structure) -> int:
-    if structure.kind == "tensor":
-        return 1
-    return sum(_count(child) for child in structure.children)
+def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loaded:
+    """An exported file, ready to be called like the module; `FileError` for a file that carries no contract.
 
+    Named tuples, dataclasses and mappings come back as plain ones of the same name, as nothing that a file names is
+    imported. Give your own ``classes`` to get those: they are matched by name and fields.
 
-def load(path: str | os.PathLike[str]) -> Loaded:
-    """An exported file, ready to be called like the module; `FileError` for a file that carries no contract."""
+    >>> import numpy, torch, anyshape
+    >>> _ = anyshape.export(torch.nn.Linear(10, 5), torch.randn(3, 10), "linear.onnx")
+    >>> anyshape.load("linear.onnx")(numpy.zeros((64, 10), "float32")).shape
+    (64, 5)
+    """
     name = os.fspath(path)
     contract = contract_of(read_model(name))
     if contract is None:
@@ -144,4 +196,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
             f"{name} carries no contract: it was not exported by anyshape",
             hint="Export the model with anyshape, or run the file with onnxruntime.",
         )
-    return Loaded(name, contract)
+    if contract.input_structure is None or contract.output_structure is None:
+        raise FileError(
+            f"the contract in {name} does not say how the model is called", hint="Export the model again."
+        )
+    return Loaded(name, contract, classes)

@@ -66,8 +66,8 @@ def cause_of(lowering: Lowering, reference: Reference, row: Row) -> Cause | None
     try:
         with process.quiet():
             return _cause(lowering, reference, row)
-    except Exception:
-        return None  # a fault is being reported: what fails here must not take its place
+    except Exception:  # a fault is being reported: what fails here must not take its place
+        return None
 
 
 def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:

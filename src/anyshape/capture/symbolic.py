@@ -19,16 +19,13 @@ from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
-from anyshape.inputs.case import Case
+from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
 from anyshape.source.lines import first_line, innermost_line, line_of_exception
 from anyshape.torch_bridge import process, shape_env, tracing
 
 __all__ = ["Flat", "NoTape", "capture_symbolic", "meanings", "traced"]
-
-
-PATIENCE = 15.0  # seconds of processor time: traces at concrete sizes take less
 
 
 class Flat(torch.nn.Module):
@@ -54,7 +51,7 @@ class NoTape(CaptureFault):
 def capture_symbolic(case: Case, agreed: Agreed, own: Collection[Any]) -> Program:
     """The program of a symbolic trace; `CaptureFault` if the trace fails or fixes a size that should vary."""
     # Weights without values leave no other way: other rungs run the model.
-    with shape_env.patience(None if case.on_meta else PATIENCE):
+    with shape_env.patience(limited=not case.on_meta):
         exported = traced(Flat(case), agreed, sizes_kept())
         sizes = _traced_sizes(exported)
         _check_nothing_is_fixed(agreed.contract, sizes, shape_env.trace_guards(exported))
@@ -98,24 +95,26 @@ def traced(
         or None
         for item in contract.inputs
     )
-    try:
-        with (
-            process.quiet(),
-            contextlib.redirect_stdout(io.StringIO()),  # torch prints the graph of a trace that it gives up
-            contextlib.redirect_stderr(io.StringIO()),
-            tracing.size_oblivious(),
-            shape_env.guards_with_lines(innermost_line),
-            recurrent_as_operators(),
-            within,
-            torch.no_grad(),
-        ):
-            return torch.export.export(flat, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
-    except Exception as error:
+    with (
+        process.quiet(),
+        contextlib.redirect_stdout(io.StringIO()),  # torch prints the graph of a trace that it gives up
+        contextlib.redirect_stderr(io.StringIO()),
+        tracing.size_oblivious(),
+        shape_env.guards_with_lines(innermost_line),
+        recurrent_as_operators(),
+        within,
+        torch.no_grad(),
+    ):
+        made = answered(
+            lambda: torch.export.export(flat, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+        )
+    if isinstance(made, (Refusal, OutOfMemory)):
         raise CaptureFault(
-            f"torch.export can't trace the model with {_dims_text(contract)} dynamic: {first_line(error)}",
-            where=line_of_exception(error),
+            f"torch.export can't trace the model with {_dims_text(contract)} dynamic: {first_line(made.error)}",
+            where=line_of_exception(made.error),
             hint="Rewrite that line so that it does not turn a size or a value into a Python number.",
-        ) from error
+        ) from made.error
+    return made
 
 
 def _dims_text(contract: Contract) -> str:

@@ -1,6 +1,7 @@
 """The command line: ``anyshape export``, ``repair``, ``explain``, ``show``, ``verify`` and ``run``.
 
-Exit code 0: right. 1: a fault was found. 2: the call was wrong. 130: interrupted. PyTorch is imported inside the
+Exit code 0: right. 1: a fault was found. 2: the call was wrong. 70: a mistake of our own.
+130: interrupted. PyTorch is imported inside the
 commands, so that ``anyshape --help`` is quick.
 """
 

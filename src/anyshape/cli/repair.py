@@ -104,7 +104,7 @@ def _tell(out: Screen, made: Export, write: bool, target: str, options: list[str
         write_files({file: after for file, (_, after) in files.items()})
         try:
             _export_again(target, options)
-        except BaseException:
+        except BaseException:  # an interruption too must leave the source as it was
             write_files({file: before for file, (before, _) in files.items()})
             raise
         told["written"] = True

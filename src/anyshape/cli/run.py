@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 
 from anyshape.cli.options import Json, Verbose, read_sizes
 from anyshape.cli.screen import Screen, screen
-from anyshape.errors import Fault, FileError, UsageError
+from anyshape.errors import Fault, FileError, UsageError, printable
 
 if TYPE_CHECKING:
     from anyshape.contract.contract import Contract
 
 __all__ = ["run"]
+
+MOST_ELEMENTS = 2**28
 
 
 def run(
@@ -60,10 +63,10 @@ def _all_sizes(contract: Contract, given: Mapping[str, int]) -> dict[str, int]:
         if not dim.range.contains(sizes[dim.name]):
             reason = f" ({dim.reason})" if dim.reason else ""
             raise UsageError(f"{dim.name} is {sizes[dim.name]}, outside {dim.text()}{reason}")
-    for relation in contract.relations:
-        if not relation.holds(sizes):
-            at = ", ".join(f"{name} = {sizes[name]}" for name in sorted(relation.names))
-            raise UsageError(f"{relation} does not hold: {at}", hint="Sizes left out are the example's.")
+    broken = contract.broken(sizes)
+    if broken is not None:
+        at = ", ".join(f"{name} = {sizes[name]}" for name in sorted(broken.names))
+        raise UsageError(f"{broken} does not hold: {at}", hint="Sizes left out are the example's.")
     return sizes
 
 
@@ -77,7 +80,7 @@ def _outputs(file: str, contract: Contract, sizes: dict[str, int], seed: int) ->
     runtime = OnnxRuntime.of_file(file)
     generator = np.random.default_rng(seed)
     feed = {}
-    for item, shape in zip(contract.inputs, contract.shapes(sizes), strict=True):
+    for item, shape in zip(contract.inputs, _shapes(contract, sizes), strict=True):
         rule = rule_from_json(dict(item.values))
         feed[item.name] = to_numpy(make_tensor(rule, shape, getattr(torch, item.dtype), sizes, generator))
     try:
@@ -86,10 +89,31 @@ def _outputs(file: str, contract: Contract, sizes: dict[str, int], seed: int) ->
         raise Fault(f"{runtime.name} fails at {_sizes(sizes)}: {failure}") from failure
 
 
+def _shapes(contract: Contract, sizes: dict[str, int]) -> tuple[tuple[int, ...], ...]:
+    """The inputs' shapes, if these sizes make any, and such as can be made here."""
+    try:
+        shapes = contract.shapes(sizes)
+    except (ValueError, ZeroDivisionError) as error:
+        raise UsageError(f"the inputs have no shape at {_sizes(sizes)}: {error}") from None
+    for item, shape in zip(contract.inputs, shapes, strict=True):
+        if any(size < 0 for size in shape):
+            raise UsageError(f"{item.name} would have the shape {list(shape)} at {_sizes(sizes)}")
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise UsageError(
+                f"{item.name} would have {math.prod(shape)} elements at {_sizes(sizes)}: too many to make up",
+                hint="Give smaller sizes with --size.",
+            )
+    return shapes
+
+
 def _digest(name: str, array: Any) -> dict[str, Any]:
     import numpy as np
 
-    made: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+    made: dict[str, Any] = {
+        "name": printable(name, 200),
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+    }
     if array.size and array.dtype.kind not in "OSU" and not np.iscomplexobj(array):
         values = array.astype(np.float64)
         made |= {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}

@@ -16,14 +16,15 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from anyshape.errors import AnyshapeError, SourceLine, VerifyFault
+from anyshape.errors import AnyshapeError, InternalError, SourceLine, VerifyFault, printable
 
 if TYPE_CHECKING:
     from anyshape.contract.contract import Contract
     from anyshape.progress import Progress
 
-__all__ = ["Screen", "bytes_text", "contract_json", "screen", "where_json"]
+__all__ = ["Screen", "bytes_text", "contract_json", "harmless", "screen", "where_json"]
 
+LONGEST_LINE = 20_000
 WAITING = {
     "read": "running the model at its example",
     "probe": "trying sizes in PyTorch",
@@ -48,7 +49,7 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """A line, or a block of lines, indented by two spaces."""
-        for each in text.split("\n"):
+        for each in harmless(text).split("\n"):
             self._console.print(Text(f"  {each}" if each else "", style), soft_wrap=True)
 
     def source(self, diff: str) -> None:
@@ -101,16 +102,18 @@ class Screen:
     def fail(self, kind: str, message: str, error: BaseException) -> None:
         """An error: its text on stderr, or as the one JSON object; the traceback and a script that shows it with -v."""
         script = error.script if isinstance(error, VerifyFault) else ""
+        report = error.report if isinstance(error, InternalError) else ""
         if self.as_json:
             told: dict[str, Any] = {"kind": kind, "message": message, "where": None}
             if isinstance(error, AnyshapeError):
                 told.update(message=error.what, where=where_json(error.where), hint=error.hint)
-            if script:
-                told["script"] = script
+            told.update({key: text for key, text in (("script", script), ("report", report)) if text})
             self.result({"error": told})
         else:
-            Console(stderr=True, highlight=False).print(Text(message), soft_wrap=True)
-        if self.verbose:
+            Console(stderr=True, highlight=False).print(Text(harmless(message)), soft_wrap=True)
+        if self.verbose and report:
+            print(f"\n{report}", file=sys.stderr)
+        elif self.verbose:
             traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
             if script and not self.as_json:
                 print(f"\n{script}", file=sys.stderr)
@@ -123,19 +126,15 @@ def screen(as_json: bool, verbose: bool) -> Iterator[Screen]:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a model that prints must not get among our own lines
             yield made
-    except AnyshapeError as error:
-        made.fail(type(error).__name__, str(error), error)
-        raise typer.Exit(error.exit_code) from None
+    except (typer.Exit, typer.Abort):
+        raise
     except KeyboardInterrupt as error:
         made.fail("Interrupted", "interrupted: nothing was written", error)
         raise typer.Exit(130) from None
-    except (typer.Exit, typer.Abort):
-        raise
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        hint = "" if verbose else "; please report it with what -v prints"
-        made.fail("Unexpected", f"unexpected: {type(error).__name__}: {first}{hint}", error)
-        raise typer.Exit(1) from None
+    except Exception as error:  # whatever it is, a command ends with a message and a code
+        known = error if isinstance(error, AnyshapeError) else InternalError(error, "running the command")
+        made.fail(type(known).__name__, str(known), known)
+        raise typer.Exit(known.exit_code) from None
 
 
 def where_json(where: SourceLine | None) -> dict[str, Any] | None:
@@ -144,6 +143,15 @@ def where_json(where: SourceLine | None) -> dict[str, Any] | None:
 
 def contract_json(contract: Contract) -> Any:
     return json.loads(contract.to_json())
+
+
+def harmless(text: str) -> str:
+    """A block of lines as a terminal may get it: names from a file may hold what moves its cursor.
+
+    >>> print(harmless("a" + chr(27) + "[2J"))
+    a\\x1b[2J
+    """
+    return "\n".join(printable(line, LONGEST_LINE) for line in text.split("\n"))
 
 
 def bytes_text(count: int) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from anyshape.cli.options import Json, Verbose
 from anyshape.cli.screen import Screen, bytes_text, contract_json, screen
+from anyshape.errors import printable
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 MOST_OPERATORS = 8
+LONGEST_NAME = 200  # a name is anything that the file says
 NO_CONTRACT = "There is no contract in this file: it was not exported by anyshape."
 
 
@@ -74,10 +76,13 @@ def _what_onnx_says(out: Screen, model: ir.Model) -> dict[str, Any]:
     from anyshape.artifact.signature import tensors_of
 
     inputs, outputs = tensors_of(model)
-    width = max(len(item.name) for item in (*inputs, *outputs))
-    kind = max(len(item.dtype) for item in (*inputs, *outputs))
-    for item in (*inputs, *outputs):
-        out.line(f"{item.name:<{width}}  {item.dtype:<{kind}}  {item.shape_text()}")
+    rows = [
+        (printable(item.name, LONGEST_NAME), item.dtype, printable(item.shape_text(), LONGEST_NAME))
+        for item in (*inputs, *outputs)
+    ]
+    width, kind = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, dtype, shape in rows:
+        out.line(f"{name:<{width}}  {dtype:<{kind}}  {shape}")
     out.line(f"\n{NO_CONTRACT}\n")
     tensors = {"inputs": inputs, "outputs": outputs}
     return {
@@ -89,10 +94,11 @@ def _what_onnx_says(out: Screen, model: ir.Model) -> dict[str, Any]:
 def _tell(out: Screen, facts: dict[str, Any], most: int | None) -> None:
     weights, nodes = facts["weights"], facts["nodes"]
     opsets = ", ".join(
-        f"{domain} {version}" if domain else str(version) for domain, version in facts["opset"].items()
+        f"{printable(domain, LONGEST_NAME)} {version}" if domain else str(version)
+        for domain, version in facts["opset"].items()
     )
     shown = list(nodes["operators"].items())[:most]
-    operators = ", ".join(f"{name} {count}" for name, count in shown)
+    operators = ", ".join(f"{printable(name, LONGEST_NAME)} {count}" for name, count in shown)
     more = len(nodes["operators"]) - len(shown)
     out.line(f"file      {facts['path']}, {bytes_text(facts['bytes'])}")
     out.line(f"opset     {opsets}")
@@ -104,6 +110,6 @@ def _tell(out: Screen, facts: dict[str, Any], most: int | None) -> None:
             f"{named.get(key, key.removesuffix('_version'))} {value}"
             for key, value in facts["versions"].items()
         )
-        out.line("made by   " + ", ".join(made))
+        out.line("made by   " + printable(", ".join(made), LONGEST_NAME))
     elif facts["producer"]:
-        out.line(f"made by   {facts['producer']}")
+        out.line(f"made by   {printable(facts['producer'], LONGEST_NAME)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from anyshape.contract.contract import Contract, Dim, Tensor
+from anyshape.contract.contract import Contract, Dim, Origin, Tensor
 from anyshape.contract.declare import FREE, STATIC, UNLISTED, Declaration, Size
 from anyshape.contract.naming import name_dims
 from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt, names
@@ -122,7 +122,7 @@ def _check_varies(place: str, declared: str, evidence: Evidence, number: int, ax
         return
     objection = evidence.objections.get((number, axis))
     said = f": {objection.text}" if objection is not None else ""
-    reason = "" if evidence.complete else " (the time for probing ran out)"
+    reason = "" if evidence.complete else " (probing was cut short by its budget)"
     raise ContractFault(
         f"{place} is declared {declared}, but PyTorch runs only at {size} there{reason}{said}",
         where=None if objection is None else objection.where,
@@ -188,7 +188,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         found, source = _found_range(evidence, union, name)
         declared = declaration.ranges.get(name)
         range_ = _checked_range(name, declared, found, source)
-        origin = "declared" if name in declaration.names else "found"
+        origin: Origin = "declared" if name in declaration.names else "found"
         reason = _reason(range_, found, source)
         limit = None if source is None else _in_sizes(union, source, source.tried, most=True)
         dims.append(Dim(name, range_, example[name], origin, "sampled", reason, limit))
@@ -215,7 +215,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
 def _notes(evidence: Evidence) -> list[str]:
     made = []
     if not evidence.complete:
-        made.append("the time for probing ran out: a fixed size may be able to vary")
+        made.append("probing was cut short by its budget: a fixed size may be able to vary")
     if evidence.fake:
         made.append("probed on fake tensors: limits that depend on values were not seen")
     return made

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from anyshape.dims import Expr, Mismatch, Range, Relation, bind, parse_expr, parse_range
-from anyshape.errors import FileError, InputError, ParseError
+from anyshape.dims import Expr, Mismatch, Range, Relation, bind
+from anyshape.errors import InputError, printable
 
-__all__ = ["Contract", "Dim", "Tensor"]
+__all__ = ["FORMAT", "Contract", "Dim", "Evidence", "Origin", "Tensor"]
 
-FORMAT = 1
+FORMAT = 2
+LONGEST_TEXT = 20_000  # of a reason, a note, or a constant in words
+
+Origin: TypeAlias = Literal["found", "declared"]
+Evidence: TypeAlias = Literal["sampled", "proved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,8 @@ class Dim:
     name: str
     range: Range
     example: int
-    origin: str = "found"  # or "declared"
-    evidence: str = "sampled"  # or "proved"
+    origin: Origin = "found"
+    evidence: Evidence = "sampled"
     reason: str = ""  # why the range ends: "IndexError at net.py:14"
     tried: int | None = None  # the largest size that PyTorch was run at
 
@@ -96,7 +100,17 @@ class Contract:
     def allows(self, sizes: Mapping[str, int]) -> bool:
         """Whether ``sizes`` lie within the ranges and relations."""
         inside = all(dim.range.contains(sizes[dim.name]) for dim in self.dims)
-        return inside and all(relation.holds(sizes) for relation in self.relations)
+        return inside and self.broken(sizes) is None
+
+    def broken(self, sizes: Mapping[str, int]) -> Relation | None:
+        """The first relation over these sizes that does not hold, or has no value there, as isqrt(n - 1) at 0."""
+        for relation in self.relations:
+            try:
+                if relation.names <= sizes.keys() and not relation.holds(sizes):
+                    return relation
+            except (ValueError, ZeroDivisionError):
+                return relation
+        return None
 
     def bind(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """The dims' sizes in ``shapes``, one shape for each input; `InputError` if they are outside the contract."""
@@ -112,10 +126,10 @@ class Contract:
             if dim.name in sizes and not dim.range.contains(sizes[dim.name]):
                 reason = f" ({dim.reason})" if dim.reason else ""
                 raise InputError(f"{dim.name} is {sizes[dim.name]}, outside {dim.text()}{reason}")
-        for relation in self.relations:
-            if relation.names <= sizes.keys() and not relation.holds(sizes):
-                given = ", ".join(f"{name} = {sizes[name]}" for name in sorted(relation.names))
-                raise InputError(f"{relation} does not hold: {given}")
+        broken = self.broken(sizes)
+        if broken is not None:
+            given = ", ".join(f"{name} = {sizes[name]}" for name in sorted(broken.names))
+            raise InputError(f"{broken} does not hold: {given}")
         return sizes
 
     def __str__(self) -> str:
@@ -142,23 +156,12 @@ class Contract:
         return json.dumps(
             {
                 "format": FORMAT,
-                "dims": [
-                    {
-                        "name": dim.name,
-                        "range": dim.range.text(),
-                        "example": dim.example,
-                        "origin": dim.origin,
-                        "evidence": dim.evidence,
-                        "reason": dim.reason,
-                        "tried": dim.tried,
-                    }
-                    for dim in self.dims
-                ],
+                "dims": [_dim_to_json(dim) for dim in self.dims],
                 "inputs": [_tensor_to_json(item) for item in self.inputs],
                 "outputs": [_tensor_to_json(item) for item in self.outputs],
                 "relations": [[str(r.left), r.op, str(r.right)] for r in self.relations],
-                "constants": [list(pair) for pair in self.constants],
-                "notes": list(self.notes),
+                "constants": [[path, _told(value)] for path, value in self.constants],
+                "notes": [_told(note) for note in self.notes],
                 "arguments": list(self.arguments),
                 "input_structure": self.input_structure,
                 "output_structure": self.output_structure,
@@ -168,45 +171,31 @@ class Contract:
 
     @classmethod
     def from_json(cls, text: str) -> Contract:
-        """The contract that `to_json` wrote."""
-        try:
-            data = json.loads(text)
-            version = data["format"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _unreadable() from error
-        if version != FORMAT:
-            raise FileError(
-                f"the contract has format {version}, this anyshape reads format {FORMAT}",
-                hint="Export the model again, or install the anyshape that exported it.",
-            )
-        try:
-            return cls(
-                tuple(Dim(**{**item, "range": parse_range(item["range"])}) for item in data["dims"]),
-                tuple(_tensor_from_json(item) for item in data["inputs"]),
-                tuple(_tensor_from_json(item) for item in data["outputs"]),
-                tuple(
-                    Relation(parse_expr(left), op, parse_expr(right)) for left, op, right in data["relations"]
-                ),
-                tuple((path, value) for path, value in data["constants"]),
-                tuple(data["notes"]),
-                tuple(data["arguments"]),
-                data["input_structure"],
-                data["output_structure"],
-                data.get("rung", ""),
-            )
-        except (ValueError, KeyError, TypeError, ParseError) as error:
-            raise _unreadable() from error
+        """The contract that `to_json` wrote; `FileError` for any other text, saying where it is wrong."""
+        from anyshape.contract.reader import (
+            read_contract,
+        )  # the reader makes contracts: it can't be imported first
+
+        return read_contract(text)
 
 
-def _unreadable() -> FileError:
-    return FileError("the contract in the file can't be read", hint="Export the model again.")
+def _told(text: str) -> str:
+    """A text for people, as the reader takes it: a source line may hold anything."""
+    return "\n".join(printable(line, LONGEST_TEXT) for line in text.split("\n"))[:LONGEST_TEXT]
+
+
+def _dim_to_json(dim: Dim) -> dict[str, Any]:
+    return {
+        "name": dim.name,
+        "range": dim.range.text(),
+        "example": dim.example,
+        "origin": dim.origin,
+        "evidence": dim.evidence,
+        "reason": _told(dim.reason),
+        "tried": dim.tried,
+    }
 
 
 def _tensor_to_json(item: Tensor) -> dict[str, Any]:
     shape = [None if size is None else str(size) for size in item.shape]
     return {"name": item.name, "dtype": item.dtype, "shape": shape, "values": dict(item.values)}
-
-
-def _tensor_from_json(data: dict[str, Any]) -> Tensor:
-    shape = tuple(None if size is None else parse_expr(size) for size in data["shape"])
-    return Tensor(data["name"], data["dtype"], shape, data["values"])

@@ -17,18 +17,20 @@
     input   := path "=" dtype "[" (size ("," size)*)? "]" ("<" integer)?
     size    := name "=" integer | integer
 
-Every mistake is a `ParseError` that points at the character.
+Every mistake is a `ParseError` that points at the character. A text may come from anyone's file, so its length,
+its nesting, its numbers and what it multiplies out to are bounded.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from anyshape.dims.bounds import Range
-from anyshape.dims.expr import Expr, ceildiv, isqrt, log2, maximum, minimum
+from anyshape.dims.expr import Atom, Call, Expr, ceildiv, isqrt, log2, maximum, minimum
 from anyshape.dims.names import is_reserved
 from anyshape.errors import ParseError, UsageError
 
@@ -38,6 +40,13 @@ _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<float>\d+\.\d+|\d+\.(?!\.)|\d+[eE][+-]?\d+)|(?P<integer>\d+)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<symbol>\*\*|//|\.\.|<=|>=|[-+*%(),\[\]?<>=/])"
 )
+_LONGEST_TEXT = 20_000
+_DEEPEST = 40
+_MOST_DIGITS = 19
+_MOST_TERMS = 256
+_LARGEST_DEGREE = 64
+_LARGEST_COEFFICIENT = 2**64
+_LONGEST_CALLS = 100_000  # (n//2 + 1)**2//2 has its n//2 twice: nesting that doubles the text each time
 _UNNAMED = ("None", "_", "?")
 _CLOSING = {"(": ")", "[": "]"}
 _OPERATORS = "+ - * // %"
@@ -148,7 +157,7 @@ def parse_input(text: str) -> InputText:
     below = None
     if reader.accept("<"):
         token = reader.expect("integer", "expected an integer after '<'", "Values will be below it.")
-        below = int(token.text)
+        below = reader.number(token)
     reader.end("the input has ended here", "Only <limit may follow the sizes.")
     return InputText(path.strip(), dtype, dims, below)
 
@@ -157,9 +166,12 @@ class _Reader:
     """A cursor over the tokens of one text."""
 
     def __init__(self, text: str, start: int = 0) -> None:
+        if len(text) > _LONGEST_TEXT:
+            raise ParseError(text[:40] + "...", 40, f"the text is longer than {_LONGEST_TEXT} characters")
         self.text = text
         self.tokens = _tokenize(text, start)
         self.index = 0
+        self.depth = 0
 
     @property
     def token(self) -> _Token:
@@ -252,46 +264,65 @@ class _Reader:
         return self.expr()
 
     def expr(self) -> Expr:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self.fail(f"the expression is nested more than {_DEEPEST} deep")
         value = self.term()
-        while True:
-            if self.accept("+"):
-                value = value + self.term()
-            elif self.accept("-"):
-                value = value - self.term()
-            else:
-                return value
+        while self.token.text in ("+", "-"):
+            sign = self.take()
+            value = value + self.term() if sign.text == "+" else value - self.term()
+            self.bounded(value, sign)
+        self.depth -= 1
+        return value
 
     def term(self) -> Expr:
         value = self.unary()
         while self.token.text in ("*", "//", "%"):
-            operator = self.take()
+            sign = self.take()
             position = self.token.position
             factor = self.unary()
-            if operator.text == "*":
-                value = value * factor
-                continue
-            if factor.constant == 0:
+            if sign.text != "*" and factor.constant == 0:
                 raise ParseError(self.text, position, "division by zero")
-            value = value // factor if operator.text == "//" else value % factor
+            value = _TERMS[sign.text](value, factor)
+            self.bounded(value, sign)
         return value
 
     def unary(self) -> Expr:
-        return -self.unary() if self.accept("-") else self.power()
+        negative = False
+        while self.accept("-"):
+            negative = not negative
+        return -self.power() if negative else self.power()
 
     def power(self) -> Expr:
         base = self.primary()
         if not self.accept("**"):
             return base
         exponent = self.expect("integer", "expected a whole number after '**'", "Write a power as g**2.")
+        power = self.number(exponent)
         try:
-            return base ** int(exponent.text)
+            Expr.of("n") ** power
         except UsageError as error:
             raise ParseError(self.text, exponent.position, error.what) from None
+        value = Expr.of(1)
+        for _ in range(power):  # step by step: a sum to a high power has more terms than there is memory
+            value = value * base
+            self.bounded(value, exponent)
+        return value
+
+    def bounded(self, value: Expr, at: _Token) -> None:
+        """Refuse what multiplies out to more than any shape needs, and would take long to compute."""
+        if _is_too_large(value):
+            raise ParseError(self.text, at.position, "the expression is too large")
+
+    def number(self, token: _Token) -> int:
+        if len(token.text) > _MOST_DIGITS:
+            raise ParseError(self.text, token.position, f"a number has at most {_MOST_DIGITS} digits")
+        return int(token.text)
 
     def primary(self) -> Expr:
         token = self.token
         if token.kind == "integer":
-            return Expr.of(int(self.take().text))
+            return Expr.of(self.number(self.take()))
         if token.kind == "name":
             if is_reserved(token.text):
                 self.fail(
@@ -334,9 +365,11 @@ class _Reader:
             problem = f"{name.text} takes {count} value{'s' * (count > 1)}, not {len(arguments)}"
             raise ParseError(self.text, name.position, problem)
         try:
-            return function(*arguments)
+            value = function(*arguments)
         except (ValueError, ZeroDivisionError) as error:
             raise ParseError(self.text, name.position, str(error)) from None
+        self.bounded(value, name)
+        return value
 
     def limits(self) -> tuple[int, int | None]:
         token = self.token
@@ -356,7 +389,7 @@ class _Reader:
     def size(self) -> int:
         if self.at("symbol", "-"):
             self.fail("a size can't be negative")
-        return int(self.expect("integer", "expected a size", "Write 1..512, >=1, <=512 or 16.").text)
+        return self.number(self.expect("integer", "expected a size", "Write 1..512, >=1, <=512 or 16."))
 
     def sizes(self, opening: _Token) -> tuple[tuple[str | None, int], ...]:
         dims: list[tuple[str | None, int]] = []
@@ -379,7 +412,34 @@ class _Reader:
         size = self.expect(
             "integer", f"expected the size of {name or 'a dim'}", "Write seq=16, or 3 if it is fixed."
         )
-        return name, int(size.text)
+        return name, self.number(size)
+
+
+_TERMS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+def _is_too_large(value: Expr) -> bool:
+    if len(value.terms) > _MOST_TERMS or _degree(value) > _LARGEST_DEGREE:
+        return True
+    calls = sum(
+        len(atom.text) for monomial, _ in value.terms for atom, _ in monomial if isinstance(atom, Call)
+    )
+    return calls > _LONGEST_CALLS or any(abs(factor) > _LARGEST_COEFFICIENT for _, factor in value.terms)
+
+
+def _degree(value: Expr) -> int:
+    """How fast the value grows with its names, also inside calls: (n**8//3)**8 grows like n**64."""
+    return max(
+        (sum(power * _growth(atom) for atom, power in monomial) for monomial, _ in value.terms), default=0
+    )
+
+
+def _growth(atom: Atom) -> int:
+    return 1 if isinstance(atom, str) else max(map(_degree, atom.arguments), default=0)
 
 
 def _tokenize(text: str, start: int) -> list[_Token]:

@@ -18,6 +18,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "anyshape traces at sizes of its own, so its program is no use without its contract",
         "Use torch.export.save(torch.export.export(model, args), path).",
     ),
+    "verify": (True, "a file that was not compared with PyTorch promises nothing", "Leave verify as it is."),
     "export_params": (True, "a file without weights can't be verified", "Leave export_params as it is."),
     "keep_initializers_as_inputs": (
         False,

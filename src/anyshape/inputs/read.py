@@ -13,7 +13,8 @@ import torch
 from anyshape.compare import same
 from anyshape.errors import ModelFault, UsageError
 from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, as_args
-from anyshape.inputs.tree import Structure, flatten
+from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
+from anyshape.inputs.tree import flatten
 
 __all__ = ["as_module", "evaluation_mode", "read"]
 
@@ -116,17 +117,27 @@ def _constants(
 ) -> Iterator[tuple[str, Any]]:
     """Plain numbers, booleans and strings among the inputs: they become part of the graph."""
     for root, value in _roots(roots, positional, named):
-        structure = flatten(value, root)[1]
-        for path, constant in _constant_leaves(structure, root):
+        for path, constant in constants_of(flatten(value, root)[1], root):
+            inside = tensor_inside(constant)
+            if inside is not None:
+                kind = type(constant).__name__
+                raise UsageError(
+                    f"{path} is a {kind}, which PyTorch's pytrees do not know, and it holds tensors: {path}{inside}",
+                    hint=HOW_TO_REGISTER.format(kind),
+                )
             if constant is not None:
                 yield path, constant
 
 
-def _constant_leaves(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
-    if structure.kind == "constant":
-        yield path, structure.value
-    for key, child in zip(structure.keys, structure.children, strict=True):
-        yield from _constant_leaves(child, f"{path}.{key}")
+def _check_result(outputs: Outputs) -> None:
+    for path, constant in constants_of(outputs.structure):
+        inside = tensor_inside(constant)
+        if inside is not None:
+            kind, place = type(constant).__name__, f"{path or 'it'}{inside}"
+            raise ModelFault(
+                f"the result holds a {kind}, which PyTorch's pytrees do not know, and in it tensors: {place}",
+                hint=HOW_TO_REGISTER.format(kind).replace("Pass", "Return", 1),
+            )
 
 
 def _renamed(paths: list[str], input_names: Sequence[str] | None) -> list[str]:
@@ -160,6 +171,7 @@ def _first_run(case: Case) -> Outputs:
     if case.on_meta or any(item.example.is_meta for item in case.inputs):
         return Outputs((), (), case.structure)
     first, second = _ran(case), _ran(case)
+    _check_result(first)
     if not first.tensors:
         raise ModelFault(
             "the model returns no tensor", hint="An ONNX model needs at least one tensor output."

@@ -120,7 +120,7 @@ def _imported(path: str) -> types.ModuleType:
     sys.modules[name] = module  # dataclasses and pickling look a class's module up there
     try:
         _call(f"{path} can't be imported", functools.partial(spec.loader.exec_module, module))
-    except BaseException:
+    except BaseException:  # an interruption too must leave what was imported before
         sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
@@ -149,7 +149,7 @@ def _call(what: str, work: Callable[[], Any]) -> Any:
         hint = 'Put what is only for running it under `if __name__ == "__main__":`.'
         where = line_of_exception(error)
         raise FileError(f"{what}: it exits with {error.code!r}", where=where, hint=hint) from error
-    except Exception as error:
+    except Exception as error:  # the user's own code may raise anything
         raise FileError(f"{what}: {first_line(error)}", where=line_of_exception(error)) from error
 
 

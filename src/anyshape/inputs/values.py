@@ -13,6 +13,7 @@ index         integers that index another input's dim      → drawn below that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +27,12 @@ from anyshape.inputs.case import Case, Shapes
 __all__ = ["Rule", "make_tensors", "rule_from_json", "rules_of"]
 
 KEPT = 64  # values of an example that a rule remembers
+LOWEST, HIGHEST = -(2**63), 2**63 - 1  # what numpy draws
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How to make values for one input at any size."""
+    """How to make values for one input at any size. ``seen`` are values of the example: they stay in memory."""
 
     kind: str
     low: float = 0
@@ -39,18 +41,23 @@ class Rule:
     limit: Expr | None = None  # index: values go from low to this size, inclusive
 
     def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"kind": self.kind, "low": self.low, "high": self.high}
-        if self.seen:
-            made["seen"] = list(self.seen)
+        """What a file keeps of the rule: of the example no values, but between which two they lie."""
+        made: dict[str, Any] = {"kind": self.kind, "low": _to_json(self.low), "high": _to_json(self.high)}
         if self.limit is not None:
             made["limit"] = str(self.limit)
         return made
 
 
 def rule_from_json(data: dict[str, Any]) -> Rule:
-    """The rule that `Rule.to_json` wrote."""
+    """The rule that `Rule.to_json` wrote; without one, zeros."""
+    if not data:
+        return Rule("constant")
     limit = parse_expr(data["limit"]) if "limit" in data else None
-    return Rule(data["kind"], data["low"], data["high"], tuple(data.get("seen", ())), limit)
+    return Rule(data["kind"], float(data["low"]), float(data["high"]), limit=limit)
+
+
+def _to_json(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)  # JSON has neither inf nor nan
 
 
 def rules_of(case: Case) -> tuple[Rule, ...]:
@@ -134,7 +141,8 @@ def make_tensor(
         # The largest index is always there, first and last: whether it is legal must not hang on luck.
         values.reshape(-1)[[0, -1] if values.size else []] = high
     elif rule.kind == "spread":
-        values = np.interp(generator.random(shape), np.linspace(0, 1, len(rule.seen)), rule.seen)
+        points = rule.seen or (rule.low, rule.high)
+        values = np.interp(generator.random(shape), np.linspace(0, 1, len(points)), points)
     elif rule.kind == "progression":
         values = np.broadcast_to(int(rule.low) + np.arange(shape[-1]), shape).copy()
     elif rule.kind == "constant":
@@ -143,9 +151,21 @@ def make_tensor(
         values = _tails_masked(shape)
     elif example is not None and example.numel() > 0 and len(shape) == example.dim():
         return _resized(example, shape, generator, stretch=rule.kind in ("mask", "stretched"))
+    elif rule.seen:
+        values = generator.choice(np.asarray(rule.seen), size=shape)
     else:
-        values = generator.choice(np.asarray(rule.seen or (rule.low, rule.high)), size=shape)
+        values = _between(rule, shape, dtype, generator)
     return torch.as_tensor(np.asarray(values)).to(dtype).to(device)
+
+
+def _between(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, generator: np.random.Generator) -> Any:
+    """Values from low to high: all that is left of an example in a file."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return rule.low + generator.random(shape) * (rule.high - rule.low)
+    limits = torch.iinfo(torch.uint8 if dtype == torch.bool else dtype)
+    low, high = (int(min(max(end, limits.min), limits.max)) for end in (rule.low, rule.high))
+    low, high = max(low, LOWEST), min(high, HIGHEST)
+    return generator.integers(low, high, size=shape, endpoint=True)
 
 
 def _tails_masked(shape: tuple[int, ...]) -> Any:

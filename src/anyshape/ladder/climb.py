@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from anyshape.capture import NoTape
 from anyshape.contract.agree import Agreed
-from anyshape.errors import Fault, VerifyFault
+from anyshape.errors import AnyshapeError, Fault, InternalError, VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.ladder.attempt import Attempt, Made, Settings
 from anyshape.ladder.rungs import RUNGS, Ground
@@ -27,7 +27,7 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
     reference = Reference(case, agreed)
     ground = Ground(case, agreed, TRANSLATED.union(settings.translations or ()))
     attempts: list[Attempt] = []
-    stuck: Fault | None = None
+    stuck: Fault | InternalError | None = None
     for rung in RUNGS:
         stuck = None
         try:
@@ -40,6 +40,10 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
         except Fault as fault:
             stuck = fault
             ground = replace(ground, guards=fault.guards if isinstance(fault, NoTape) else ())
+        except AnyshapeError:
+            raise
+        except Exception as error:  # a mistake of ours on one rung must not keep another from being right
+            stuck = InternalError(error, f"capturing the model ({rung.name})")
     if not attempts:
         assert stuck is not None
         raise stuck  # of the rung that can do most

@@ -38,7 +38,7 @@ def _folded(model: ir.Model) -> ir.Model:
     try:
         # No limit on inputs: the gates of recurrent weights are put in order once, here, whatever their size.
         onnxscript.optimizer.optimize(copy, num_iterations=2, input_size_limit=2**62)
-    except Exception:
+    except Exception:  # whatever it stumbles over, the model before it is right
         common.InlinePass()(model)
         return model
     return copy

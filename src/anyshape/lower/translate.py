@@ -90,7 +90,7 @@ class _Scope:
                 self._step(step)
             except LowerFault:
                 raise
-            except Exception as error:
+            except Exception as error:  # a translation, torch's or the user's, may raise anything
                 raise LowerFault(
                     f"no ONNX form of {step.target} could be made: {first_line(_innermost(error))}",
                     where=step.where,

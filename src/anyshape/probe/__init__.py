@@ -17,6 +17,8 @@ from anyshape.probe.squares import with_squares
 
 __all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 
+BUDGET = 20.0  # nominal seconds
+
 
 @dataclass(frozen=True, slots=True)
 class FoundDim:
@@ -66,7 +68,7 @@ class Evidence:
 
 
 def probe(
-    case: Case, *, budget: float = 30.0, progress: Callable[[str], None] = lambda text: None
+    case: Case, *, budget: float = BUDGET, progress: Callable[[str], None] = lambda text: None
 ) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within a budget in nominal seconds."""
     oracle = Oracle(case, budget, progress)

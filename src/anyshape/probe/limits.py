@@ -119,7 +119,7 @@ def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | 
     step = direction.step
     good = point[direction.root]
     while True:
-        growth = 7 if oracle.fake else 1  # a fake run costs the same at any size
+        growth = 7 if oracle.fake else 3  # a fake run costs the same at any size
         size = good + max(step, growth * good // step * step)
         moved = direction.moved(point, size - point[direction.root])
         if (
@@ -150,7 +150,7 @@ def _is_too_much(oracle: Oracle, direction: Direction, point: Point, good: int, 
     """Whether a run would be too long, by what the last one took, or its inputs too large."""
     last = direction.moved(point, good - point[direction.root])
     large = oracle.elements(moved) > LARGEST_ELEMENTS
-    return large or last is None or oracle.seconds_at(last) * 4 > SLOWEST
+    return large or last is None or oracle.may_take(last, SLOWEST / 8)
 
 
 def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Refusal | None:

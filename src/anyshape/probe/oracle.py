@@ -77,6 +77,7 @@ class Oracle:
         self.bundles = _bundles(self.case)
         heavy = self.case.parameters > MANY_PARAMETERS
         self.fake = self.case.on_meta or heavy or any(item.example.is_meta for item in self.case.inputs)
+        self._whole = 0  # functions that a run calls, at most
         self._fake_weights: dict[str, torch.Tensor] | None = None
         self._mode = tracing.fake_mode() if self.fake else None
         self._cost = A_FAKE_RUN if self.fake else self.seconds_at(self.example)
@@ -88,7 +89,24 @@ class Oracle:
     @property
     def exhausted(self) -> bool:
         """Whether the budget is spent."""
-        return self.spent > self.budget
+        return self.spent >= self.budget
+
+    def _charge(self, shapes: Shapes, trial: Trial) -> None:
+        """A run costs as much as its inputs are large; one that failed, as far as it came."""
+        self._whole = max(self._whole, trial.progress)
+        came = 1.0 if trial.ok else trial.progress / max(1, self._whole)
+        self.spent += came * self._cost * (1.0 if self.fake else self.growth(shapes))
+
+    def growth(self, shapes: Shapes) -> float:
+        """How many times as large as the example's inputs others are; never less than once."""
+        own = sum(math.prod(shape) for shape in self.case.shapes)
+        return max(1.0, sum(math.prod(shape) for shape in shapes) / max(1, own))
+
+    def may_take(self, point: Point, seconds: float) -> bool:
+        """Whether a run at a point might take longer than ``seconds``, nominally."""
+        if self._cost * self.growth(self.shapes(point)) ** 2 <= seconds:
+            return False  # even if the work grows with the square of the inputs
+        return self.seconds_at(point) > seconds
 
     def seconds_at(self, point: Point) -> float:
         """The nominal seconds of a run at a point."""
@@ -146,7 +164,7 @@ class Oracle:
         if key not in self.known:
             self.known[key] = self._run(shapes, used)
             self.runs += 1
-            self.spent += self._cost
+            self._charge(shapes, self.known[key])
             self.progress(f"{self.runs} sizes tried")
         return self.known[key]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import shutil
 import struct
 import subprocess
@@ -12,15 +11,18 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
-import torch
 
-from anyshape.errors import FileError
+from anyshape.errors import FileError, printable
+from anyshape.runtimes.worker import NUMPY_LACKS, receive, run, send
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
 
@@ -63,12 +65,14 @@ class OnnxRuntime:
     def __init__(self, model: str | bytes) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        # Whatever its name, a file is what we have checked: not the runtime's own format.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self.input_names = [item.name for item in self._session.get_inputs()]
+            self.output_names = [item.name for item in self._session.get_outputs()]
         except Exception as error:
             raise RuntimeFailure(_told(error)) from error
-        self.input_names = [item.name for item in self._session.get_inputs()]
-        self.output_names = [item.name for item in self._session.get_outputs()]
         self._model = model
         self._worker: _Worker | None = None
 
@@ -93,9 +97,9 @@ class OnnxRuntime:
 
     @classmethod
     def of_file(cls, path: str) -> OnnxRuntime:
-        """A session for a file; `FileError` if the runtime can't load it."""
+        """A session for a file, or for the file that a link points to; `FileError` if the runtime can't load it."""
         try:
-            return cls(path)
+            return cls(os.path.realpath(path))  # weights apart lie beside the file, not beside the link
         except RuntimeFailure as failure:
             raise FileError(f"ONNX Runtime can't load {path}: {failure}") from failure
 
@@ -104,7 +108,7 @@ class OnnxRuntime:
         if any(array.size == 0 for array in feed.values()):
             return self._run_apart(feed)
         try:
-            return list(self._session.run(None, dict(feed)))
+            return run(self._session, feed)
         except Exception as error:
             raise RuntimeFailure(_told(error)) from error
 
@@ -143,20 +147,19 @@ class _Worker:
         return self._process.poll() is None
 
     def run(self, feed: Mapping[str, Array]) -> list[Array]:
-        data = pickle.dumps(dict(feed))
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            self._process.stdin.write(struct.pack("<q", len(data)) + data)
-            self._process.stdin.flush()
-            header = self._process.stdout.read(8)
-            answer = pickle.loads(self._process.stdout.read(struct.unpack("<q", header)[0]))
-        except (OSError, struct.error, EOFError, pickle.UnpicklingError) as error:
+            send(self._process.stdin, feed)
+            answer = receive(self._process.stdout)
+            if answer is None:
+                raise EOFError
+        except (OSError, struct.error, EOFError, ValueError) as error:
             code = self._process.wait()
             raise RuntimeFailure(f"its process dies (exit code {code}) on empty inputs") from error
-        if isinstance(answer, str):
-            raise RuntimeFailure(answer)
-        outputs: list[Array] = answer
-        return outputs
+        outputs, problem = answer
+        if problem:
+            raise RuntimeFailure(printable(problem))
+        return list(outputs.values())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -169,22 +172,31 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _told(error: Exception) -> str:
-    """A runtime's words in one line: what matters is often on its second."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+    """A runtime's words in one line: what matters is often on its second. They may repeat names from the file."""
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()), 400)
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """A tensor as an array; bfloat16, which numpy lacks, as ml_dtypes has it."""
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
+    """A tensor as an array; bfloat16 and the like, which numpy lacks, as ml_dtypes has them."""
+    import torch
 
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return np.asarray(tensor.numpy())
+    tensor = tensor.detach().cpu().contiguous()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in NUMPY_LACKS:
+        return np.asarray(tensor.numpy())
+    import ml_dtypes
+
+    bits = torch.uint8 if tensor.itemsize == 1 else torch.int16
+    return tensor.view(bits).numpy().view(getattr(ml_dtypes, name))
 
 
 def to_torch(array: Array) -> torch.Tensor:
     """An array as a tensor."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(np.ascontiguousarray(array))
+    import torch
+
+    whole = np.asarray(array, order="C")
+    if whole.dtype.name not in NUMPY_LACKS:
+        return torch.from_numpy(whole)
+    bits = np.uint8 if whole.itemsize == 1 else np.int16
+    made: torch.Tensor = torch.from_numpy(whole.view(bits)).view(getattr(torch, whole.dtype.name))
+    return made

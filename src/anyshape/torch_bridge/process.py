@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,7 +44,8 @@ def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
     """
     with alone():
         here = vars(owner).get(name, _MISSING)  # as it stands there: not bound, not inherited
-        made = _in_this_thread(replacement, getattr(owner, name)) if callable(replacement) else replacement
+        function = isinstance(replacement, types.FunctionType)
+        made = _in_this_thread(replacement, getattr(owner, name)) if function else replacement
         setattr(owner, name, made)
         try:
             yield

@@ -22,7 +22,7 @@ def open_registered(value: Any) -> tuple[list[Any], list[Any], Callable[[list[An
     children, context = node.flatten_fn(value)
     keys: list[Any] = list(range(len(children)))
     if node.flatten_with_keys_fn is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a stranger's function: without it, places serve as keys
             pairs, _ = node.flatten_with_keys_fn(value)
             keys = [_key_text(key) for key, _ in pairs]
     return keys, list(children), lambda parts: node.unflatten_fn(parts, context)

@@ -10,6 +10,8 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 
+from anyshape.torch_bridge.process import alone
+
 __all__ = ["every_operator"]
 
 
@@ -38,10 +40,13 @@ class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
 @contextlib.contextmanager
 def every_operator(note: Note) -> Iterator[None]:
     """Within this context, ``note`` is told of every operator that is called, composite ones whole."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole layer, which nothing translates
-    try:
-        with enable_python_dispatcher(), _Recorder(note), torch._C._DisableAutocast():
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with alone():
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(
+            False
+        )  # one operator for a whole layer, which nothing translates
+        try:
+            with enable_python_dispatcher(), _Recorder(note), torch._C._DisableAutocast():
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)

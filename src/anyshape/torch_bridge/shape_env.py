@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from anyshape.errors import SourceLine
+from anyshape.torch_bridge import process
 from anyshape.torch_bridge.process import patched
 
 __all__ = [
@@ -140,7 +139,8 @@ def _at_hints(environment: ShapeEnv, expression: Any) -> Any:
 def _asked_by_python() -> bool:
     """Whether the model's own Python asks, by a method such as SymBool.__bool__, and not an operator."""
     frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.endswith(("sym_node.py", "symbolic_shapes.py")):
+    between = ("sym_node.py", "symbolic_shapes.py", process.__file__)
+    while frame is not None and frame.f_code.co_filename.endswith(between):
         frame = frame.f_back
     asked = False
     while frame is not None and frame.f_code.co_filename == torch.__file__:
@@ -150,24 +150,34 @@ def _asked_by_python() -> bool:
 
 
 class OutOfPatience(RuntimeError):
-    """A symbolic trace takes longer than it is worth."""
+    """The algebra of a symbolic trace grows beyond what it is worth."""
+
+
+LARGEST_QUESTION = (
+    300  # terms in one question about sizes; that of a model which traces well has under a hundred
+)
+MOST_TERMS = 300_000  # in all questions of one trace
 
 
 @contextlib.contextmanager
-def patience(seconds: float | None) -> Iterator[None]:
-    """Give up a symbolic trace after so much processor time: its algebra may take hours over nested divisions.
+def patience(limited: bool) -> Iterator[None]:
+    """Give up a symbolic trace whose questions about sizes grow too large: they may take hours over nested divisions.
 
-    torch.export has no limit of its own; every question about sizes goes through this method.
+    torch.export has no limit of its own; every question goes through this method. Terms are counted, not seconds, so
+    that a trace which is given up on a slow machine is given up on a fast one.
     """
     original = ShapeEnv._maybe_evaluate_static
-    end = time.process_time() + seconds if seconds is not None else math.inf
+    asked = 0
 
-    def limited(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
-        if time.process_time() > end:
-            raise OutOfPatience(f"gave up after {seconds:g} s of algebra on sizes")
-        return original(self, *args, **kwargs)
+    def counted(self: ShapeEnv, expression: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        terms = sum(1 for _ in sympy.preorder_traversal(expression))
+        asked += terms
+        if limited and (terms > LARGEST_QUESTION or asked > MOST_TERMS):
+            raise OutOfPatience(f"gave up: a question about sizes has {terms} terms, {asked} together")
+        return original(self, expression, *args, **kwargs)
 
-    with patched(ShapeEnv, "_maybe_evaluate_static", limited):
+    with patched(ShapeEnv, "_maybe_evaluate_static", counted):
         yield
 
 

@@ -21,7 +21,7 @@ from torch.onnx._internal.exporter import (
 )
 from torch.onnx._internal.exporter._core import torch_dtype_to_onnx_dtype
 
-from anyshape.torch_bridge.process import quiet
+from anyshape.torch_bridge.process import patched, quiet
 
 __all__ = [
     "at_opset",
@@ -63,13 +63,8 @@ def onnx_recorder() -> Any:
 @contextlib.contextmanager
 def recording(recorder: Any) -> Iterator[None]:
     """Within this context, translations put their nodes into ``recorder``."""
-    before = _core.current_tracer
-    with onnxscript.evaluator.default_as(recorder):
-        _core.current_tracer = recorder
-        try:
-            yield
-        finally:
-            _core.current_tracer = before
+    with onnxscript.evaluator.default_as(recorder), patched(_core, "current_tracer", recorder):
+        yield
 
 
 def onnx_input(name: str) -> ir.Value:

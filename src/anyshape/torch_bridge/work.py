@@ -15,9 +15,10 @@ from torch.utils.flop_counter import flop_registry
 
 __all__ = ["nominal_seconds"]
 
-AN_OPERATOR = 5e-6  # seconds to call it
-A_NUMBER = 1e-9  # to write it
+AN_OPERATOR = 1.2e-5  # seconds to call it
+A_NUMBER = 2e-9  # to write it
 A_MULTIPLICATION = 2e-11
+A_CONVOLUTION = 4e-4  # more: a kernel is compiled for each shape that it has not seen
 LAYERS = (
     "_transformer_encoder_layer_fwd",
     "_native_multi_head_attention",
@@ -49,6 +50,7 @@ class _Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         numbers = sum(tensor.numel() for tensor in _tensors(result))
         self.seconds += AN_OPERATOR + A_NUMBER * numbers
         self.seconds += A_MULTIPLICATION * _multiplications(func, args, kwargs or {}, result)
+        self.seconds += A_CONVOLUTION * (func.overloadpacket is torch.ops.aten.convolution)
         return result
 
 

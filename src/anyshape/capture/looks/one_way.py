@@ -15,7 +15,7 @@ import torch
 
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.program import guard
-from anyshape.capture.symbolic import PATIENCE, Flat, meanings, traced
+from anyshape.capture.symbolic import Flat, meanings, traced
 from anyshape.capture.symbols import Untranslatable, to_expr, to_relations
 from anyshape.capture.tape.steps import Read
 from anyshape.contract.agree import Agreed
@@ -111,7 +111,7 @@ def looks_at(case: Case, agreed: Agreed, sizes: Mapping[str, int], reads: Sequen
 
     ended = None
     try:
-        with shape_env.patience(PATIENCE):
+        with shape_env.patience(limited=True):
             traced(
                 _Watched(case, course),
                 replace(agreed, generic=dict(sizes)),

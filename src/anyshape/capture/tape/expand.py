@@ -97,10 +97,8 @@ def _traced_parts(step: Step, function: Callable[..., Any], values: Sequence[Val
 
     try:
         return functional(tape_of(tracing.traced_without_data(call, values), {}))
-    except Exception:
-        return (
-            None  # it reads values, or the decomposition is not for these arguments: the operator stays whole
-        )
+    except Exception:  # it reads values, or is not for these arguments: the operator stays whole
+        return None
 
 
 def _copied(tape: Tape) -> Tape:

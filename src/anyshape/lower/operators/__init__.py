@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anyshape.capture.recurrent import TRANSLATIONS as RECURRENT
 from anyshape.lower.operators import (
     distances,
     elementwise,
@@ -21,6 +20,7 @@ from anyshape.lower.operators import (
     sorting,
 )
 from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
+from anyshape.lower.operators.recurrent import TRANSLATIONS as RECURRENT
 
 __all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
 

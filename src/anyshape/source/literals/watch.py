@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import threading
 import types
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.source.literals.functions import Swap, executed
 from anyshape.source.literals.marks import HOOK, Literal
+from anyshape.torch_bridge import process
 
 __all__ = ["Literals", "Local", "instrumented"]
 
@@ -38,6 +40,7 @@ class Literals:
     def __init__(self, literals: Mapping[int, Literal]) -> None:
         self._literals = dict(literals)
         self._numbers = {literal: number for number, literal in literals.items()}
+        self._thread = threading.get_ident()
         self._seen: dict[int, dict[Any, Any]] = {}
         self._overrides: dict[int, Any] = {}
         self._looked_at: frozenset[int] = frozenset()
@@ -93,6 +96,8 @@ class Literals:
     def _reach(self, number: int, value: Any, default: Any = None) -> Any:
         """The hook: what the marked expression is worth."""
         kind, key = type(value), value
+        if threading.get_ident() != self._thread:
+            return value  # the model at work elsewhere: it runs as it is written
         if kind is not int:
             if kind not in _ROWS or not value or any(type(item) is not int for item in value):
                 return value
@@ -122,17 +127,18 @@ def instrumented(run: Callable[[], Any]) -> Iterator[Literals]:
     of libraries are watched; those of PyTorch and Python, and those whose source can't be read or has changed
     since it was imported, are left alone. One at a time: it changes the functions themselves, for all who call them.
     """
-    if hasattr(builtins, HOOK):
-        raise RuntimeError("a model is instrumented already; leave that `with` block before the next one")
-    swap = Swap(executed(run))
-    literals = Literals(swap.literals)
-    setattr(builtins, HOOK, literals._reach)
-    try:
-        swap.apply()
-        yield literals
-    finally:
-        swap.undo()
-        delattr(builtins, HOOK)
+    with process.alone():
+        if hasattr(builtins, HOOK):
+            raise RuntimeError("a model is instrumented already; leave that `with` block before the next one")
+        swap = Swap(executed(run))
+        literals = Literals(swap.literals)
+        setattr(builtins, HOOK, literals._reach)
+        try:
+            swap.apply()
+            yield literals
+        finally:
+            swap.undo()
+            delattr(builtins, HOOK)
 
 
 def _tensors(frame: types.FrameType) -> list[Local]:
