@@ -250,16 +250,20 @@ def test_ctrl_c_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("net.onnx").read_bytes() == before
 
 
-def test_a_bug_of_ours_is_one_line_that_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
         raise RuntimeError("out of\ncheese")
 
     monkeypatch.setattr("anyshape.inputs.target.load_target", broken)
     result = call("export", "shop_net.py:build", "-o", "bug.onnx")
-    assert result.exit_code == 1
-    assert result.stderr == "unexpected: RuntimeError: out of; please report it with what -v prints\n"
+    assert result.exit_code == 70
+    assert result.stderr.splitlines() == [
+        "anyshape made a mistake while it was running the command: RuntimeError: out of cheese",
+        "Your model is not at fault. Please report it, with what -v prints, or with `error.report`.",
+    ]
     assert "Traceback" in call("export", "shop_net.py:build", "-o", "bug.onnx", "-v").stderr
-    assert as_json("export", "shop_net.py:build", "-o", "bug.onnx", code=1)["error"]["kind"] == "Unexpected"
+    told = as_json("export", "shop_net.py:build", "-o", "bug.onnx", code=70)["error"]
+    assert told["kind"] == "InternalError" and "out of\ncheese" in told["report"]
 
 
 def script(*arguments: str) -> subprocess.CompletedProcess[str]:

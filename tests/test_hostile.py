@@ -503,6 +503,18 @@ def test_show_prints_names_and_no_commands(tmp_path: Path) -> None:
     assert max(map(len, done.output.splitlines())) < 1000
 
 
+def test_verify_prints_no_commands(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n\n"
+        "def build():\n    return Net(), (torch.ones(3),)\n"
+    )
+    done = CliRunner().invoke(
+        app, ["verify", str(foreign(tmp_path)), "--against", f"{tmp_path}/net.py:build", "-v"]
+    )
+    assert done.exit_code == 1 and "Wrong at" in done.output
+    assert "\x1b" not in done.output and "\x07" not in done.output
+
+
 def test_a_refusal_prints_no_commands(tmp_path: Path) -> None:
     path = tmp_path / "model\x1b[2J.onnx"
     done = CliRunner().invoke(app, ["show", str(path)])

@@ -127,7 +127,7 @@ def _explained(case: Case, agreed: Agreed) -> Explanation:
     ended = ways.ended
     if not ways.by_line() and not ways.reads and ended is None:
         return Explanation((), names, "symbolic")
-    program = first_program(Ground(case, agreed, TRANSLATED))
+    program = first_program(Ground(traces))
     found: dict[tuple[SourceLine, str], Finding] = {}
     for finding in (*_of_program(program, ways), *_of_looks(program, ways), *_of_values(ways)):
         found[finding.where, finding.kind] = finding

@@ -67,7 +67,7 @@ def judge(
     """
     told = progress or Progress()
     file = read_model(path)
-    runtime = OnnxRuntime.of_file(os.fspath(path))
+    runtime = OnnxRuntime.of_file(os.path.realpath(path))
     inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
     matches: list[Names] = []
 

@@ -79,7 +79,9 @@ def _default_path(target: str) -> str:
 
 
 def _tell(out: Screen, made: Export, path: str, seconds: float) -> None:
-    size = sum(os.path.getsize(each) for each in (path, path + ".data") if os.path.exists(each))
+    from anyshape.artifact.write import files_of
+
+    size = sum(map(os.path.getsize, files_of(path)))
     out.line(f"\n{made.contract}\n")
     if made.contract.notes:
         out.dim(made.contract.notes)

@@ -48,6 +48,8 @@ def show(
 
 
 def _facts(file: str, model: ir.Model) -> dict[str, Any]:
+    from anyshape.artifact.write import files_of
+
     weights = [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
     nodes = [
         *model.graph.all_nodes(),
@@ -62,7 +64,7 @@ def _facts(file: str, model: ir.Model) -> dict[str, Any]:
     }
     return {
         "path": file,
-        "bytes": sum(os.path.getsize(each) for each in (file, file + ".data") if os.path.exists(each)),
+        "bytes": sum(map(os.path.getsize, files_of(file))),
         "opset": dict(model.opset_imports),
         "ir_version": model.ir_version,
         "producer": " ".join(part for part in (model.producer_name, model.producer_version) if part),

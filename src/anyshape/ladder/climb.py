@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anyshape.capture import NoTape
+from anyshape.capture import NoTape, Traces
 from anyshape.contract.agree import Agreed
 from anyshape.errors import AnyshapeError, Fault, InternalError, VerifyFault
 from anyshape.inputs.case import Case
@@ -25,7 +25,7 @@ __all__ = ["climb"]
 def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) -> Made:
     """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
     reference = Reference(case, agreed)
-    ground = Ground(case, agreed, TRANSLATED.union(settings.translations or ()))
+    ground = Ground(Traces(case, agreed, TRANSLATED.union(settings.translations or ())))
     attempts: list[Attempt] = []
     stuck: Fault | InternalError | None = None
     for rung in RUNGS:

@@ -6,14 +6,12 @@ A rung is a generator. What was made of the programs it gave so far is in ``atte
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from anyshape.capture import Guard, Program, Traces, capture_regions, capture_symbolic
 from anyshape.contract.agree import Agreed
 from anyshape.errors import Fault
-from anyshape.inputs.case import Case
 from anyshape.ladder.attempt import Attempt
 from anyshape.ladder.retrace import elsewhere
 
@@ -28,9 +26,7 @@ MOST_COUNTEREXAMPLES = 3
 class Ground:
     """What every rung starts from."""
 
-    case: Case
-    agreed: Agreed
-    own: Collection[Any]  # the operators that we, or the user, translate
+    traces: Traces  # of the case at concrete sizes, each made once
     guards: tuple[Guard, ...] = ()  # of a symbolic trace that came to nothing else
 
 
@@ -55,10 +51,11 @@ class Rung:
 
 def _symbolic(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
     """A symbolic trace; traced again beyond the guards that failures broke, while there are any."""
-    agreed = ground.agreed
+    traces = ground.traces
+    agreed = traces.agreed
     traced = [agreed.generic]
     while True:
-        yield Capture(agreed, functools.partial(capture_symbolic, ground.case, agreed, ground.own))
+        yield Capture(agreed, functools.partial(capture_symbolic, traces.case, agreed, traces.own))
         latest = attempts[-1]
         more = len(traced) < MOST_TRACES
         other = elsewhere(latest.program, latest.judge(), latest.reference) if more else None
@@ -70,13 +67,13 @@ def _symbolic(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
 
 def _traces(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
     """Traces at concrete sizes, and at those where an earlier attempt was wrong: each has to explain more."""
-    traces = Traces(ground.case, ground.agreed, ground.own)
+    traces, agreed = ground.traces, ground.traces.agreed
     guards = attempts[0].program.guards if attempts else ground.guards
     further: list[Mapping[str, int]] = []
     for _ in range(MOST_REFINEMENTS):
         wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []
-        further += [sizes for sizes in _telling(wrong, ground.agreed) if sizes not in further]
-        yield Capture(ground.agreed, functools.partial(_captured, traces, tuple(further), guards))
+        further += [sizes for sizes in _telling(wrong, agreed) if sizes not in further]
+        yield Capture(agreed, functools.partial(_captured, traces, tuple(further), guards))
 
 
 def _captured(traces: Traces, further: Sequence[Mapping[str, int]], guards: tuple[Guard, ...]) -> Program:
