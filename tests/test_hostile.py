@@ -485,9 +485,9 @@ def foreign(tmp_path: Path) -> Path:
         for name in (f"x{evil}", "y" * 5000)
     ]
     node = helper.make_node("Neg", [f"x{evil}"], ["y" * 5000])
-    model = helper.make_model(
-        helper.make_graph([node], "g", ends[:1], ends[1:]), producer_name=evil, ir_version=10
-    )
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, producer_name=evil, opset_imports=opsets, ir_version=10)
     onnx.save(model, tmp_path / "foreign.onnx")
     return tmp_path / "foreign.onnx"
 
@@ -513,6 +513,14 @@ def test_verify_prints_no_commands(tmp_path: Path) -> None:
     )
     assert done.exit_code == 1 and "Wrong at" in done.output
     assert "\x1b" not in done.output and "\x07" not in done.output
+
+
+def test_a_traceback_prints_no_commands(tmp_path: Path) -> None:
+    path = foreign(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"Neg", b"N\x1bg"))
+    done = CliRunner().invoke(app, ["show", str(path), "-v"])
+    assert done.exit_code == 2 and "Traceback" in done.output and "N\\x1bg" in done.output
+    assert "\x1b" not in done.output
 
 
 def test_a_refusal_prints_no_commands(tmp_path: Path) -> None:

@@ -112,9 +112,10 @@ class Screen:
         else:
             Console(stderr=True, highlight=False).print(Text(harmless(message)), soft_wrap=True)
         if self.verbose and report:
-            print(f"\n{report}", file=sys.stderr)
+            print(f"\n{harmless(report)}", file=sys.stderr)
         elif self.verbose:
-            traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            print(harmless(trace.rstrip("\n")), file=sys.stderr)
             if script and not self.as_json:
                 print(f"\n{script}", file=sys.stderr)
 
