@@ -17,7 +17,7 @@ ZOO := $(VENV)/.zoo
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check zoo operators bench clean
+.PHONY: help demo test check zoo operators bench robustness clean
 
 help:
 	@echo "make demo    export a model with two inputs of varying size, and run it at another size"
@@ -26,6 +26,7 @@ help:
 	@echo "make zoo     score anyshape and torch's exporters on small models at sizes they never saw"
 	@echo "make operators   sweep over PyTorch's operators, beside torch's exporter; writes docs/operators.md"
 	@echo "make bench   time of export and of inference, beside torch's exporter"
+	@echo "make robustness   mutated contracts and files, and the same export on a busy machine and in two threads"
 	@echo "make clean   remove what was built, the environment included"
 
 # torch comes first and alone: nothing later may choose another build of it.
@@ -68,6 +69,11 @@ operators: $(BASE)
 
 bench: $(ZOO)
 	$(BIN)/python benchmarks/bench.py
+
+robustness: $(BASE)
+	$(BIN)/python benchmarks/robustness.py
+	$(BIN)/python benchmarks/steady.py
+	$(BIN)/python benchmarks/steady.py --threads
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks $(VENV)

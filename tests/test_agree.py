@@ -338,7 +338,9 @@ def test_one_size_only_when_probing_was_cut_short() -> None:
     case = read(nn.Linear(3, 3), torch.randn(2, 3))
     evidence = probe(case, budget=0.0)
     error = refusal(ContractFault, lambda: agree(case, declare(case, shapes={"input": "batch, 3"}), evidence))
-    assert "input axis 0 is declared batch" in str(error) and "probing was cut short by its budget" in str(error)
+    assert "input axis 0 is declared batch" in str(error) and "probing was cut short by its budget" in str(
+        error
+    )
 
 
 def test_two_names_for_what_must_be_equal(text: Any) -> None:

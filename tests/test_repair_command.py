@@ -117,7 +117,8 @@ def test_put_back_if_the_changed_source_can_not_be_exported(
 def test_nothing_to_repair(name: str) -> None:
     done = call(f"{name}.py:clean")
     assert (
-        done.exit_code == 0 and done.stdout.strip() == "Nothing to repair: no size is written into the source."
+        done.exit_code == 0
+        and done.stdout.strip() == "Nothing to repair: no size is written into the source."
     )
 
 

@@ -16,6 +16,7 @@ from anyshape.capture.tape import Step, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.walk import steps_of
 from anyshape.contract.agree import Agreed, agree
+from anyshape.contract.contract import Rung
 from anyshape.dims import Expr
 from anyshape.dims.names import is_reserved
 from anyshape.errors import SourceLine
@@ -51,7 +52,7 @@ class Explanation:
 
     findings: tuple[Finding, ...]
     dims: tuple[str, ...]
-    rung: str  # symbolic where there is nothing to do, else how far traces at concrete sizes had to go
+    rung: Rung  # symbolic where there is nothing to do, else how far traces at concrete sizes had to go
     ended: SourceLine | None = None  # beyond it, what Python does with sizes was seen from outside only
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ import torch
 from anyshape.artifact import write as artifact
 from anyshape.artifact.report import write_report
 from anyshape.contract.agree import agree
-from anyshape.contract.contract import Contract
+from anyshape.contract.contract import Contract, Rung
 from anyshape.inputs.options import check_torch_options
 from anyshape.ladder.attempt import Settings, repaired
 from anyshape.ladder.climb import climb
@@ -34,7 +34,7 @@ class Export:
     model: ir.Model
     contract: Contract
     verdict: Verdict
-    rung: str
+    rung: Rung
     path: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)  # for each station
     repairs: tuple[Repair, ...] = ()  # numbers in the source that were taken from the inputs instead

@@ -32,7 +32,7 @@ import onnx_ir as ir
 
 from anyshape.artifact.read import CONTRACT_KEY
 from anyshape.contract.contract import Contract
-from anyshape.errors import FileError
+from anyshape.errors import FileError, UsageError
 
 if sys.platform != "win32":
     import fcntl
@@ -46,8 +46,16 @@ PATIENCE = 2.0  # seconds to wait for a save that puts its files in place, which
 
 
 def attach(model: ir.Model, contract: Contract, versions: dict[str, str]) -> None:
-    """Put the contract into the model's metadata."""
-    model.metadata_props[CONTRACT_KEY] = contract.to_json()
+    """Put the contract into the model's metadata; `UsageError` for one that nobody could read back."""
+    text = contract.to_json()
+    try:
+        Contract.from_json(text)
+    except FileError as error:
+        raise UsageError(
+            f"the file could not be read again: {error.what}",
+            hint="Choose other names for inputs, outputs and keys.",
+        ) from error
+    model.metadata_props[CONTRACT_KEY] = text
     for name, version in versions.items():
         model.metadata_props[f"anyshape.{name}"] = version
     model.producer_name = "anyshape"

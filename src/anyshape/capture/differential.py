@@ -25,7 +25,7 @@ from anyshape.capture.tape import (
     rolled_up,
 )
 from anyshape.contract.agree import Agreed
-from anyshape.contract.contract import Contract
+from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
@@ -128,7 +128,7 @@ def _chosen_by_numbers(tapes: Sequence[Tape], step: Step) -> list[Tape] | None:
     return made if changed else None
 
 
-def _rung(tape: Tape) -> str:
+def _rung(tape: Tape) -> Rung:
     targets = {step.target for step in tape.steps}
     return "regions" if chosen in targets else "rolled loop" if rolled in targets else "differential"
 

@@ -12,7 +12,7 @@ from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
 from anyshape.capture.tape import Split, Tape
 from anyshape.capture.tape.walk import bodies
-from anyshape.contract.contract import Contract
+from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
 
@@ -72,7 +72,7 @@ class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
     body: Tape | Split
-    rung: str
+    rung: Rung
     outputs: tuple[tuple[Expr | None, ...], ...]
     guards: tuple[Guard, ...] = field(default=())
 

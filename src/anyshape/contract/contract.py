@@ -10,13 +10,14 @@ from typing import Any, Literal, TypeAlias
 from anyshape.dims import Expr, Mismatch, Range, Relation, bind
 from anyshape.errors import InputError, printable
 
-__all__ = ["FORMAT", "Contract", "Dim", "Evidence", "Origin", "Tensor"]
+__all__ = ["FORMAT", "Contract", "Dim", "Evidence", "Origin", "Rung", "Tensor"]
 
 FORMAT = 2
 LONGEST_TEXT = 20_000  # of a reason, a note, or a constant in words
 
 Origin: TypeAlias = Literal["found", "declared"]
 Evidence: TypeAlias = Literal["sampled", "proved"]
+Rung: TypeAlias = Literal["", "symbolic", "differential", "rolled loop", "regions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Contract:
     arguments: tuple[str, ...] = ()  # the module's argument names, positional first
     input_structure: Any = None
     output_structure: Any = None
-    rung: str = ""  # how the graph was captured
+    rung: Rung = ""  # how the graph was captured
 
     @property
     def ranges(self) -> dict[str, Range]:

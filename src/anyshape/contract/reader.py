@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
-from anyshape.contract.contract import FORMAT, LONGEST_TEXT, Contract, Dim, Evidence, Origin, Tensor
+from anyshape.contract.contract import FORMAT, LONGEST_TEXT, Contract, Dim, Evidence, Origin, Rung, Tensor
 from anyshape.dims import Expr, Range, Relation, parse_expr, parse_range
 from anyshape.dims.names import is_reserved
 from anyshape.errors import FileError, UsageError, printable
@@ -26,7 +26,7 @@ from anyshape.inputs.structure import (
     is_field_name,
 )
 
-__all__ = ["DTYPES", "RULES", "RUNGS", "read_contract"]
+__all__ = ["DTYPES", "RULES", "read_contract"]
 
 MOST_TEXT = 8_000_000
 MOST_DIMS = 1_000
@@ -47,7 +47,6 @@ DTYPES = (
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
 )
 RULES = ("constant", "mask", "progression", "cells", "stretched", "spread", "index")
-RUNGS = ("", "symbolic", "differential", "rolled loop", "regions")
 OPERATORS = ("<=", "<", "==", "!=")
 # They write nothing, but move the cursor, turn the direction, or break the line.
 UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -238,7 +237,7 @@ def _contract(data: Mapping[str, Any]) -> Contract:
         arguments,
         _call_structure(data["input_structure"], "input_structure", len(inputs), arguments),
         _structure(data["output_structure"], "output_structure", len(outputs)),
-        _one_of(data["rung"], "rung", RUNGS),
+        cast(Rung, _one_of(data["rung"], "rung", get_args(Rung))),
     )
 
 

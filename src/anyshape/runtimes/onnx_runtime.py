@@ -71,7 +71,7 @@ class OnnxRuntime:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             self.input_names = [item.name for item in self._session.get_inputs()]
             self.output_names = [item.name for item in self._session.get_outputs()]
-        except Exception as error:
+        except Exception as error:  # the runtime's bindings raise what they like
             raise RuntimeFailure(_told(error)) from error
         self._model = model
         self._worker: _Worker | None = None
@@ -89,7 +89,7 @@ class OnnxRuntime:
         try:
             ir.save(model, path, external_data="model.onnx.data")
             made = cls(path)
-        except BaseException:
+        except BaseException:  # an interruption too must leave no folder behind
             shutil.rmtree(folder, ignore_errors=True)
             raise
         weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
@@ -109,7 +109,7 @@ class OnnxRuntime:
             return self._run_apart(feed)
         try:
             return run(self._session, feed)
-        except Exception as error:
+        except Exception as error:  # the runtime's bindings raise what they like
             raise RuntimeFailure(_told(error)) from error
 
     def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:

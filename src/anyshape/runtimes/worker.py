@@ -125,7 +125,7 @@ def main() -> None:
             arrays = {
                 str(number): np.asarray(output) for number, output in enumerate(run(session, message[0]))
             }
-        except Exception as error:
+        except Exception as error:  # whatever it is goes back as words
             send(target, {}, " ".join(f"{type(error).__name__}: {error}".split())[:400])
         else:
             send(target, arrays)
