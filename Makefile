@@ -58,7 +58,7 @@ check: $(CHECK)
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m mypy src
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_api.py
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_api.py tests/test_house.py
 
 zoo: $(BASE)
 	$(BIN)/python benchmarks/zoo.py -j 2
