@@ -40,7 +40,7 @@ class Settings:
     opset: int | None = None
     translations: Mapping[Any, Callable[..., Any]] | None = None
     optimize: bool = True
-    verify_seconds: float = 30.0
+    verify_budget: float = 12.0  # nominal seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Attempt:
                 self.program.guards,
                 proved=self.program.proved,
                 boundaries=[split.condition for split in self.program.splits],
-                budget=self.settings.verify_seconds,
+                budget=self.settings.verify_budget,
                 progress=lambda text: self.progress.doing("verify", text),
             )
         return self.verdict

@@ -150,7 +150,7 @@ def _is_too_much(oracle: Oracle, direction: Direction, point: Point, good: int, 
     """Whether a run would be too long, by what the last one took, or its inputs too large."""
     last = direction.moved(point, good - point[direction.root])
     large = oracle.elements(moved) > LARGEST_ELEMENTS
-    return large or last is None or oracle.may_take(last, SLOWEST / 8)
+    return large or last is None or oracle.trial(last).seconds > SLOWEST / 8
 
 
 def _objection(oracle: Oracle, point: Point, direction: Direction, size: int) -> Refusal | None:

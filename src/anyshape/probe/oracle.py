@@ -28,6 +28,7 @@ Point = Mapping[Axis, int]  # the size of each axis; of an axis in `Oracle.squar
 
 SLOW_RUN = 0.5  # nominal seconds: a model slower than this is probed on fake tensors
 A_FAKE_RUN = 0.1  # nominal seconds, at any size
+LARGE = 2  # times as large as the example: what a run takes is counted
 MANY_PARAMETERS = 500_000_000
 
 
@@ -38,6 +39,7 @@ class Trial:
     ok: bool
     progress: int
     why: Refusal | OutOfMemory | None = None
+    seconds: float = 0.0  # nominal
 
 
 class _Counter(TorchFunctionMode):
@@ -91,22 +93,10 @@ class Oracle:
         """Whether the budget is spent."""
         return self.spent >= self.budget
 
-    def _charge(self, shapes: Shapes, trial: Trial) -> None:
-        """A run costs as much as its inputs are large; one that failed, as far as it came."""
-        self._whole = max(self._whole, trial.progress)
-        came = 1.0 if trial.ok else trial.progress / max(1, self._whole)
-        self.spent += came * self._cost * (1.0 if self.fake else self.growth(shapes))
-
-    def growth(self, shapes: Shapes) -> float:
+    def growth(self, shapes: Sequence[tuple[int, ...]]) -> float:
         """How many times as large as the example's inputs others are; never less than once."""
         own = sum(math.prod(shape) for shape in self.case.shapes)
         return max(1.0, sum(math.prod(shape) for shape in shapes) / max(1, own))
-
-    def may_take(self, point: Point, seconds: float) -> bool:
-        """Whether a run at a point might take longer than ``seconds``, nominally."""
-        if self._cost * self.growth(self.shapes(point)) ** 2 <= seconds:
-            return False  # even if the work grows with the square of the inputs
-        return self.seconds_at(point) > seconds
 
     def seconds_at(self, point: Point) -> float:
         """The nominal seconds of a run at a point."""
@@ -164,7 +154,7 @@ class Oracle:
         if key not in self.known:
             self.known[key] = self._run(shapes, used)
             self.runs += 1
-            self._charge(shapes, self.known[key])
+            self.spent += self.known[key].seconds
             self.progress(f"{self.runs} sizes tried")
         return self.known[key]
 
@@ -176,12 +166,26 @@ class Oracle:
         with process.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
             if fakes is None:
                 tensors = self._tensors(shapes, rules)
-                with counter:
-                    answer: Any = self.case.run(tensors)
+                answer, seconds = self._counted(tensors, counter)
             else:
-                answer = answered(lambda: self._run_fake(shapes, fakes, counter))
+                answer, seconds = answered(lambda: self._run_fake(shapes, fakes, counter)), A_FAKE_RUN
         failed = isinstance(answer, (Refusal, OutOfMemory))
-        return Trial(not failed, counter.count, answer if failed else None)
+        return Trial(not failed, counter.count, answer if failed else None, seconds)
+
+    def _counted(self, tensors: Sequence[torch.Tensor], counter: _Counter) -> tuple[Any, float]:
+        """A run, and its nominal seconds: counted where the inputs are large, else by how far it came."""
+        answers: list[Any] = []
+
+        def run() -> None:
+            with counter:
+                answers.append(self.case.run(tensors))
+
+        if self.growth([tuple(tensor.shape) for tensor in tensors]) > LARGE:
+            seconds = work.nominal_seconds(run)
+            return answers[0], seconds
+        run()
+        self._whole = max(self._whole, counter.count)
+        return answers[0], self._cost * counter.count / max(1, self._whole)
 
     def _tensors(self, shapes: Shapes, rules: Sequence[Rule]) -> list[torch.Tensor]:
         sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}

@@ -81,7 +81,7 @@ def verify(
     proved: bool = False,
     boundaries: Sequence[Relation] = (),
     names: Sequence[str | None] | None = None,
-    budget: float = 30.0,
+    budget: float = 12.0,
     count: int = COUNT,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
