@@ -19,7 +19,9 @@ __all__ = [
     "Contract",
     "Export",
     "Fault",
+    "FileError",
     "InputError",
+    "InternalError",
     "UsageError",
     "Verdict",
     "explain",
@@ -32,7 +34,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from anyshape.artifact.load import load
     from anyshape.contract.contract import Contract
-    from anyshape.errors import AnyshapeError, Fault, InputError, UsageError
+    from anyshape.errors import AnyshapeError, Fault, FileError, InputError, InternalError, UsageError
     from anyshape.explain import explain
     from anyshape.export import Export, export
     from anyshape.verify.verdict import Verdict
@@ -42,7 +44,9 @@ _HOMES = {
     "Contract": "contract",
     "Export": "export",
     "Fault": "errors",
+    "FileError": "errors",
     "InputError": "errors",
+    "InternalError": "errors",
     "UsageError": "errors",
     "Verdict": "verify.verdict",
     "explain": "explain",

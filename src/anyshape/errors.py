@@ -159,7 +159,10 @@ class InternalError(AnyshapeError):
     exit_code = 70
 
     def __init__(self, error: BaseException, doing: str, script: str = "") -> None:
-        said = " ".join(str(error).split())[:200]
+        try:
+            said = " ".join(str(error).split())[:200]
+        except Exception:  # a stranger's __str__
+            said = ""
         super().__init__(
             f"anyshape made a mistake while it was {doing}: {type(error).__name__}: {said}",
             hint="Your model is not at fault. Please report it, with what -v prints, or with `error.report`.",

@@ -16,7 +16,8 @@ from anyshape.artifact import write as artifact
 from anyshape.artifact.report import write_report
 from anyshape.contract.agree import agree
 from anyshape.contract.contract import Contract, Rung
-from anyshape.inputs.options import check_torch_options
+from anyshape.inputs.names import check_output_names, given_names
+from anyshape.inputs.options import check_opset, check_torch_options
 from anyshape.ladder.attempt import Settings, repaired
 from anyshape.ladder.climb import climb
 from anyshape.progress import Progress
@@ -89,10 +90,10 @@ def export(
     """
     notes = check_torch_options(torch_options)
     told = progress or _printing(verbose)
-    if isinstance(f, (str, os.PathLike)):
-        artifact.check_writable(os.fspath(f))
+    artifact.check_target(f)
+    names = given_names("output_names", output_names) if output_names is not None else []
     settings = Settings(
-        tuple(output_names or ()), opset_version, custom_translation_table, optimize and do_constant_folding
+        tuple(names), check_opset(opset_version), custom_translation_table, optimize and do_constant_folding
     )
     with understand(
         model,
@@ -107,6 +108,7 @@ def export(
         examples=examples,
         make_inputs=make_inputs,
         repair=repair,
+        look=lambda case: check_output_names(case, names),
     ) as known:
         with told.station("agree"):
             agreed = agree(known.case, known.declared, known.evidence, notes)
@@ -131,7 +133,7 @@ def _written(model: ir.Model, f: Any, external_data: bool | None) -> str | None:
     if f is None:
         return None
     if hasattr(f, "write"):
-        f.write(ir.to_proto(model).SerializeToString())
+        artifact.write_to(f, ir.to_proto(model).SerializeToString())
         return None
     return artifact.save(model, f, external_data=external_data)
 

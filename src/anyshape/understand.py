@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from anyshape.contract.declare import Declaration, declare
-from anyshape.errors import own_mistakes
+from anyshape.errors import UsageError, own_mistakes
 from anyshape.inputs.case import Case, as_args
 from anyshape.inputs.read import as_module, evaluation_mode, read
 from anyshape.probe import Evidence, probe
@@ -23,6 +24,8 @@ from anyshape.repair import Repair, repairing
 from anyshape.torch_bridge import process
 
 __all__ = ["Understood", "understand"]
+
+DEEPEST = 8  # levels of nesting that a report shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,13 @@ def understand(
     def waiting() -> None:
         told.doing("read", "waiting for another export in this process")
 
+    if getattr(_HERE, "busy", False):
+        raise UsageError(
+            "an export is under way in this thread: the model, or a hook of it, calls anyshape itself",
+            hint="Export one model after the other.",
+        )
     script = functools.partial(_script, module, args, kwargs or {})
-    with own_mistakes("at work on a model", script), process.alone(waiting), evaluation_mode(module):
+    with own_mistakes("at work on a model", script), process.alone(waiting), _busy(), evaluation_mode(module):
         with told.station("read"):
             case = read(
                 module,
@@ -86,6 +94,18 @@ def understand(
             yield Understood(case, declared, evidence, repairs)
 
 
+_HERE = threading.local()
+
+
+@contextlib.contextmanager
+def _busy() -> Iterator[None]:
+    _HERE.busy = True
+    try:
+        yield
+    finally:
+        _HERE.busy = False
+
+
 def _script(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> str:
     """How the model was called: shapes and types only, as its values are nobody else's."""
     kind = type(module)
@@ -93,11 +113,13 @@ def _script(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> st
     return f"model: {kind.__module__}.{kind.__qualname__}\ncall:  model({', '.join(given)})"
 
 
-def _example(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
+def _example(value: Any, depth: int = 0) -> str:
+    if depth > DEEPEST:
+        return "..."
+    if isinstance(value, torch.Tensor) and not value.is_nested:
         return f"torch.zeros({tuple(value.shape)}, dtype={value.dtype})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_example(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_example(item, depth + 1)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_example, value)) + "]"
+        return "[" + ", ".join(_example(item, depth + 1) for item in value) + "]"
     return repr(value) if isinstance(value, (bool, int, float, type(None))) else f"<{type(value).__name__}>"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import itertools
 import json
 import mmap
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -37,7 +39,7 @@ from anyshape.errors import FileError, UsageError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["attach", "check_writable", "files_of", "save"]
+__all__ = ["attach", "check_target", "check_writable", "files_of", "save", "write_to"]
 
 PROTOBUF_LIMIT = 1_900_000_000
 STAGING = ".anyshape-"
@@ -89,6 +91,39 @@ def files_of(path: str | os.PathLike[str]) -> list[str]:
     """A saved model's files: its own and, where its weights are apart, theirs."""
     given = os.fsdecode(path)
     return [given, *_data_files(os.path.realpath(given))]
+
+
+def check_target(f: Any) -> None:
+    """Refuse what can't be written to before any work is done for it: a path, or a binary file that is open."""
+    if f is None:
+        return
+    if isinstance(f, (str, os.PathLike)):
+        name = os.fspath(f)
+        if not isinstance(name, str) or "\0" in name:
+            raise FileError(f"{name!r} is no path of a file", hint="Give the path as text.")
+        check_writable(name)
+        return
+    try:
+        open_ = callable(getattr(f, "write", None)) and not isinstance(f, io.TextIOBase) and f.writable()
+    except (AttributeError, ValueError):  # one that does not say, or is closed
+        open_ = callable(getattr(f, "write", None)) and not getattr(f, "closed", False)
+    if not open_:
+        raise FileError(
+            f"can't write to a {type(f).__name__}: it is neither a path nor a binary file that is open for writing",
+            hint="Give a path such as 'model.onnx', or open(path, 'wb').",
+        )
+
+
+def write_to(file: Any, data: bytes) -> None:
+    """All of ``data`` to an open file: a raw one may take less than it is given."""
+    rest = memoryview(data)
+    while rest:
+        taken = file.write(rest)
+        if not taken:  # a file that does not say has taken all
+            if taken is None:
+                return
+            raise FileError(f"a {type(file).__name__} takes no more data, {len(rest)} bytes before the end")
+        rest = rest[taken:]
 
 
 def check_writable(target: str) -> None:

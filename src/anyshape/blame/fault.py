@@ -12,7 +12,7 @@ from anyshape.runtimes.onnx_runtime import Runtime
 from anyshape.verify.reference import Reference
 from anyshape.verify.shrink import Shrunk, shrink
 from anyshape.verify.verdict import Row, Verdict
-from anyshape.verify.verify import check
+from anyshape.verify.verify import PYTHON_VALUE, check
 
 __all__ = ["fault_of", "shrunk_failure"]
 
@@ -62,6 +62,11 @@ def fault_of(
     # A guard may be broken there by chance: the trace is right nonetheless if an operator alone makes the difference.
     if cause is not None and (told is None or not cause.in_trace):
         return VerifyFault(what, where=cause.where, hint=cause.hint, script=cause.script)
+    if told is None and row.why.startswith(PYTHON_VALUE):
+        return VerifyFault(
+            what,
+            hint="Return it as a tensor (torch.tensor(n)), or leave it out: a file can't compute Python values.",
+        )
     if told is None:
         return VerifyFault(what, hint="No line of the model is to blame: an operator is translated wrongly.")
     names = ", ".join(sorted(told.names))

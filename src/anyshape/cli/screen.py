@@ -132,6 +132,9 @@ def screen(as_json: bool, verbose: bool) -> Iterator[Screen]:
     except KeyboardInterrupt as error:
         made.fail("Interrupted", "interrupted: nothing was written", error)
         raise typer.Exit(130) from None
+    except SystemExit as error:  # a model, or what it imports, leaves Python: that is no success of ours
+        made.fail("Exited", f"the model ended Python with sys.exit({error.code!r})", error)
+        raise typer.Exit(1) from None
     except Exception as error:  # whatever it is, a command ends with a message and a code
         known = error if isinstance(error, AnyshapeError) else InternalError(error, "running the command")
         made.fail(type(known).__name__, str(known), known)

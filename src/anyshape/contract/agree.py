@@ -12,6 +12,7 @@ from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt, n
 from anyshape.dims import generic as generic_rows
 from anyshape.errors import ContractFault, DeclarationError
 from anyshape.inputs.case import Case
+from anyshape.inputs.structure import shown
 from anyshape.inputs.values import Rule
 from anyshape.probe import Evidence, FoundDim
 
@@ -200,7 +201,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         tuple(dims),
         inputs,
         relations=tuple(dict.fromkeys(union.relations)),
-        constants=tuple((path, repr(value)) for path, value in case.constants),
+        constants=tuple((path, shown(value)) for path, value in case.constants),
         notes=(*case.notes, *union.notes, *_notes(evidence)),
         arguments=case.argument_names,
         input_structure=case.structure.to_json(),

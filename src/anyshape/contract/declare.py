@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anyshape.dims import Expr, Range, parse_expr, parse_range, parse_shape
+from anyshape.dims.names import is_reserved
 from anyshape.errors import DeclarationError
 from anyshape.inputs.case import Case, Input
 from anyshape.inputs.tree import Structure
@@ -63,11 +64,18 @@ def declare(
     dynamic_shapes: Any = None,
 ) -> Declaration:
     """One declaration from the user's words; `DeclarationError` where they don't fit the inputs."""
+    for what, given_, form in (
+        ("shapes", shapes, "{'x': 'batch, seq'}"),
+        ("dims", dims, "{'seq': '1..512'}"),
+        ("dynamic_axes", dynamic_axes, "{'x': {0: 'batch'}}"),
+    ):
+        if given_ is not None and not isinstance(given_, Mapping):
+            raise DeclarationError(f"{what} is {given_!r}, not a dict", hint=f"Write {what}={form}.")
     ways = {"shapes": shapes, "dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes}
     given = [name for name, value in ways.items() if value]
     if len(given) > 1:
         raise DeclarationError(f"{' and '.join(given)} are both given", hint="Declare the shapes in one way.")
-    ranges = {name: _range(text) for name, text in (dims or {}).items()}
+    ranges = {_dim_name(name): _range(text) for name, text in (dims or {}).items()}
     if dynamic_axes:
         made = Declaration(_from_axes(case, dynamic_axes), ranges, labels=True)
     elif dynamic_shapes:
@@ -77,6 +85,15 @@ def declare(
         made = Declaration(_from_shapes(case, shapes or {}), ranges)
     _check_ranges_are_used(made, bool(given))
     return made
+
+
+def _dim_name(name: Any) -> str:
+    parsed = parse_expr(name) if isinstance(name, str) else None
+    if parsed is None or parsed.name is None:
+        raise DeclarationError(
+            f"dims has {name!r}, which is no name of a dim", hint="Write dims={'seq': '1..512'}."
+        )
+    return parsed.name
 
 
 def _range(text: Any) -> Range:
@@ -103,6 +120,8 @@ def _check_ranges_are_used(declaration: Declaration, shapes_given: bool) -> None
 def _from_shapes(case: Case, shapes: Mapping[str, Any]) -> tuple[tuple[Size, ...], ...]:
     made: list[tuple[Size, ...]] = [(FOUND,) * len(item.shape) for item in case.inputs]
     for pattern, shape in shapes.items():
+        if not isinstance(pattern, str):
+            raise DeclarationError(f"shapes has {pattern!r}, which is no path of an input")
         matched = [k for k, item in enumerate(case.inputs) if matches(item.path, pattern)]
         if not matched:
             raise DeclarationError(
@@ -121,6 +140,11 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def _sizes(item: Input, shape: Any) -> tuple[Size, ...]:
+    if not isinstance(shape, (str, list, tuple)):
+        raise DeclarationError(
+            f"the shape of {item.path} is {shape!r}, neither text nor a list of sizes",
+            hint=f"Write shapes={{'{item.path}': 'batch, seq'}}.",
+        )
     parsed = parse_shape(shape) if isinstance(shape, str) else tuple(_size(size) for size in shape)
     if len(parsed) != len(item.shape):
         raise DeclarationError(
@@ -153,21 +177,36 @@ def _from_axes(case: Case, dynamic_axes: Mapping[str, Any]) -> tuple[tuple[Size,
     for number, item in enumerate(case.inputs):
         axes = dynamic_axes.get(item.path, {})
         listed += bool(axes)
+        if not isinstance(axes, (Mapping, list, tuple, set)):
+            raise DeclarationError(
+                f"dynamic_axes has {axes!r} for {item.path}, not its axes",
+                hint=f"Write dynamic_axes={{'{item.path}': {{0: 'batch'}}}}.",
+            )
         pairs = axes.items() if isinstance(axes, Mapping) else ((axis, None) for axis in axes)
         for axis, name in pairs:
+            if not isinstance(axis, int):
+                raise DeclarationError(f"dynamic_axes names axis {axis!r} of {item.path}, which is no number")
             if not -len(item.shape) <= axis < len(item.shape):
                 raise DeclarationError(
                     f"dynamic_axes names axis {axis} of {item.path}, which has {len(item.shape)} axes"
                 )
-            made[number][axis] = (
-                FREE if name is None else Expr.of(str(name)) if str(name).isidentifier() else FREE
-            )
+            made[number][axis] = FREE if name is None else _label(item, axis, name)
     if not listed:
         raise DeclarationError(
             "dynamic_axes names no input: " + ", ".join(map(str, dynamic_axes)),
             hint=f"The inputs are: {', '.join(item.path for item in case.inputs)}. Name them with input_names=[...].",
         )
     return tuple(tuple(sizes) for sizes in made)
+
+
+def _label(item: Input, axis: int, name: Any) -> Expr:
+    """The name of an axis: torch.onnx.export takes any text, a contract one that can stand in an expression."""
+    if not isinstance(name, str) or not name.isidentifier() or is_reserved(name):
+        raise DeclarationError(
+            f"dynamic_axes calls axis {axis} of {item.path} {name!r}, which is no name for a dim",
+            hint="Use letters, digits and underscores, and begin with a letter.",
+        )
+    return Expr.of(name)
 
 
 def _from_dynamic_shapes(
@@ -189,6 +228,11 @@ def _specs(case: Case, args: Structure, kwargs: Structure, given: Any) -> Iterat
         for name, structure in roots:
             yield from _walk(structure, named.get(name), name)
         return
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise DeclarationError(
+            f"dynamic_shapes is {given!r}, neither a dict nor a tuple",
+            hint="See torch.export.export's dynamic_shapes.",
+        )
     items = list(given)
     if (
         len(items) == 1

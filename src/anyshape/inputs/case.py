@@ -53,6 +53,8 @@ def answered(call: Callable[[], _Result]) -> _Result | Refusal | OutOfMemory:
         return call()
     except AnyshapeError:
         raise
+    except SystemExit as error:  # a model that leaves Python must not take us with it
+        return Refusal(RuntimeError(f"the model calls sys.exit({error.code!r})"))
     except Exception as error:  # a model may raise anything
         if is_own_mistake(error):
             raise
@@ -158,15 +160,56 @@ class Case:
                 buffer.copy_(saved)
 
     def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
-        """The tensors of another input set, which must have the structure of the example."""
-        leaves, _ = flatten((as_args(args), dict(kwargs or {})))
+        """The tensors of another input set, which must have the structure and the types of the example."""
+        leaves, structure = flatten((as_args(args), dict(kwargs or {})))
         if len(leaves) != len(self.inputs):
             raise UsageError(
                 f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
                 + ", ".join(item.path for item in self.inputs),
                 hint="Give every input set the structure of the example.",
             )
+        if not _alike(structure, self.structure):
+            raise UsageError(
+                "an input set is nested otherwise than the example, or names other arguments",
+                hint="Give every input set the structure of the example.",
+            )
+        for item, (_, tensor) in zip(self.inputs, leaves, strict=True):
+            _check_like(item, tensor)
         return tuple(tensor for _, tensor in leaves)
+
+
+def _alike(one: Structure, two: Structure) -> bool:
+    """Whether an input set has tensors where the example has them, and no argument that the example lacks."""
+    if "tensor" in (one.kind, two.kind):
+        return one.kind == two.kind
+    theirs = dict(zip(two.keys, two.children, strict=True))
+    missing = [key for key, child in theirs.items() if child.tensors and key not in one.keys]
+    pairs = zip(one.keys, one.children, strict=True)
+    return not missing and all(key in theirs and _alike(child, theirs[key]) for key, child in pairs)
+
+
+def _check_like(item: Input, tensor: torch.Tensor) -> None:
+    check_dense(item.path, tensor)
+    for what, given, wanted in (
+        ("type", tensor.dtype, item.example.dtype),
+        ("number of axes", tensor.dim(), item.example.dim()),
+    ):
+        if given != wanted:
+            raise UsageError(
+                f"an input set has another {what} for {item.path} than the example: {given}, not {wanted}",
+                hint="Give every input set the types and ranks of the example.",
+            )
+
+
+def check_dense(path: str, tensor: torch.Tensor) -> None:
+    """`UsageError` for a tensor that ONNX has no type for: sparse, nested, or with quantised storage."""
+    kind = "nested" if tensor.is_nested else "quantised" if tensor.is_quantized else ""
+    kind = kind or ("" if tensor.layout == torch.strided else "sparse")
+    if kind:
+        raise UsageError(
+            f"{path} is a {kind} tensor, which an ONNX model can't take",
+            hint="Pass a dense tensor (to_dense()).",
+        )
 
 
 def as_args(args: Any) -> tuple[Any, ...]:

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 import torch
 
 from anyshape.errors import AnyshapeError, UsageError
-from anyshape.inputs.case import Case
+from anyshape.inputs.case import Case, Shapes
 from anyshape.source.lines import first_line, line_of_exception
 
 __all__ = ["made_by_user"]
 
 
-def made_by_user(case: Case, sizes: Mapping[str, int]) -> list[torch.Tensor]:
-    """The tensors that ``make_inputs`` gives for ``sizes``; `UsageError` where it fails."""
+def made_by_user(case: Case, sizes: Mapping[str, int], shapes: Shapes) -> list[torch.Tensor]:
+    """The tensors that ``make_inputs`` gives for ``sizes``; `UsageError` where it fails, or gives other ``shapes``."""
     assert case.make_inputs is not None
     at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     try:
         given = case.make_inputs(dict(sizes))
     except AnyshapeError:
         raise
-    except Exception as error:  # the user's own code may raise anything
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
         raise UsageError(
             f"make_inputs fails at {at}: {first_line(error)}",
             where=line_of_exception(error),
@@ -32,4 +32,11 @@ def made_by_user(case: Case, sizes: Mapping[str, int]) -> list[torch.Tensor]:
             f"make_inputs gives a {type(given).__name__} at {at}, not (args, kwargs)",
             hint="Return a tuple of positional inputs and a dict of named ones: return (x, y), {}.",
         )
-    return list(case.tensors_of(*given))
+    tensors = list(case.tensors_of(*given))
+    for item, tensor, shape in zip(case.inputs, tensors, shapes, strict=True):
+        if tuple(tensor.shape) != shape:
+            raise UsageError(
+                f"make_inputs gives {item.path} {list(tensor.shape)} at {at}, not {list(shape)}",
+                hint="Make every input of the sizes that are asked for.",
+            )
+    return tensors

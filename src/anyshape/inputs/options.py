@@ -8,7 +8,7 @@ import torch
 
 from anyshape.errors import UsageError
 
-__all__ = ["check_torch_options"]
+__all__ = ["check_opset", "check_torch_options"]
 
 # argument: (the value that changes nothing, why any other is refused, what to use instead)
 REFUSED: dict[str, tuple[Any, str, str]] = {
@@ -69,3 +69,13 @@ def _check_enums(options: dict[str, Any]) -> None:
             f"operator_export_type={kind} is not supported: only standard ONNX operators run everywhere",
             hint="Use custom_translation_table={op: function} for an operator that ONNX lacks.",
         )
+
+
+def check_opset(version: Any) -> int | None:
+    """The version of ONNX's operators to write; `UsageError` for what is none."""
+    if version is None or (isinstance(version, int) and not isinstance(version, bool) and version > 0):
+        return version
+    raise UsageError(
+        f"opset_version={version!r} is no version of ONNX's operators",
+        hint="Write a number such as 20, or leave it out.",
+    )

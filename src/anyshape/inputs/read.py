@@ -8,13 +8,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from anyshape.compare import same
 from anyshape.errors import ModelFault, UsageError
-from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, as_args
+from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, as_args, check_dense
+from anyshape.inputs.names import check_names, given_names
 from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
 from anyshape.inputs.tree import flatten
+from anyshape.source.lines import words_of
 
 __all__ = ["as_module", "evaluation_mode", "read"]
 
@@ -37,10 +40,12 @@ def read(
     roots = _argument_names(module, positional, named)
     leaves, structure = flatten((positional, named))
     names = _renamed([path for path, _ in _paths(roots, positional, named)], input_names)
-    inputs = tuple(Input(name, tensor.detach()) for name, (_, tensor) in zip(names, leaves, strict=True))
-    if not inputs:
-        raise UsageError("the inputs hold no tensor", hint="At least one input must be a torch.Tensor.")
     constants = tuple(_constants(roots, positional, named))
+    if not leaves:
+        raise UsageError("the inputs hold no tensor", hint="At least one input must be a torch.Tensor.")
+    for name, (_, tensor) in zip(names, leaves, strict=True):
+        check_dense(name, tensor)
+    inputs = tuple(Input(name, tensor.detach()) for name, (_, tensor) in zip(names, leaves, strict=True))
     case = Case(
         module,
         inputs,
@@ -52,6 +57,11 @@ def read(
         notes=(*notes, *remarks),
         saved_buffers=_saved_buffers(module),
     )
+    if isinstance(examples, (str, torch.Tensor)) or not isinstance(examples, Sequence):
+        raise UsageError(
+            f"examples is a {type(examples).__name__}, not a list of input sets",
+            hint="Pass examples=[(x, y), ...], each like args.",
+        )
     more = tuple(case.tensors_of(*_as_input_set(example)) for example in examples)
     return dataclasses.replace(case, more_examples=more, outputs=_first_run(case))
 
@@ -118,6 +128,10 @@ def _constants(
     """Plain numbers, booleans and strings among the inputs: they become part of the graph."""
     for root, value in _roots(roots, positional, named):
         for path, constant in constants_of(flatten(value, root)[1], root):
+            if isinstance(constant, np.ndarray):
+                raise UsageError(
+                    f"{path} is a numpy array, not a tensor", hint="Pass torch.from_numpy(...) of it."
+                )
             inside = tensor_inside(constant)
             if inside is not None:
                 kind = type(constant).__name__
@@ -141,19 +155,14 @@ def _check_result(outputs: Outputs) -> None:
 
 
 def _renamed(paths: list[str], input_names: Sequence[str] | None) -> list[str]:
-    if input_names is None:
-        return paths
-    names = list(input_names)
+    names = [] if input_names is None else given_names("input_names", input_names)
     if len(names) > len(paths):
         raise UsageError(
             f"input_names has {len(names)} names, but there are {len(paths)} tensor inputs: {', '.join(paths)}",
             hint="Give one name for each tensor, in the order of the inputs.",
         )
     renamed = names + paths[len(names) :]
-    if len(set(renamed)) != len(renamed):
-        raise UsageError(
-            f"input_names repeats a name: {', '.join(renamed)}", hint="Give each input a name of its own."
-        )
+    check_names("input_names" if names else "the inputs", renamed)
     return renamed
 
 
@@ -194,10 +203,15 @@ def _ran(case: Case) -> Outputs:
             f"the model's own example is too large: {answer.text}", hint="Give a smaller example."
         ) from answer.error
     raise ModelFault(
-        f"the model fails at its own example: {type(answer.error).__name__}: {str(answer.error).strip()}",
+        f"the model fails at its own example: {_whole(answer.error)}",
         where=answer.where,
         hint="Check that model(*args, **kwargs) runs before exporting it.",
     ) from answer.error
+
+
+def _whole(error: Exception) -> str:
+    said = words_of(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ __all__ = [
     "is_field_name",
     "key_json",
     "open_plain",
+    "shown",
     "structure_from_json",
     "take_apart",
     "with_classes",
@@ -112,7 +113,18 @@ def constant_json(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return int(value) if abs(value) <= LARGEST_INTEGER else str(value)
-    return float(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return float(value)
+    return shown(value) if _is_mute(value) else str(value)
+
+
+def shown(value: Any) -> str:
+    """A plain value as Python writes it; an object that says nothing of itself but its address, by its class."""
+    return f"<{type(value).__qualname__}>" if _is_mute(value) else repr(value)
+
+
+def _is_mute(value: Any) -> bool:
+    return getattr(type(value), "__repr__", None) is object.__repr__
 
 
 def key_json(key: Any) -> Any:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from anyshape.capture.program import Program
 from anyshape.capture.tape.steps import Step
 from anyshape.contract.contract import Contract, Tensor
+from anyshape.errors import LowerFault
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.translate import STEP, translate, translate_alone
 from anyshape.torch_bridge import process, torchlib
@@ -30,6 +31,11 @@ def lower(
     table = {**TRANSLATIONS, **(translations or {})}
     with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
         model = torchlib.at_opset(translate(program.body, contract, table), opset)
+    if opset is not None and model.opset_imports.get("") != opset:
+        raise LowerFault(
+            f"the model can't be written with version {opset} of ONNX's operators",
+            hint="Leave opset_version out for the version that suits the model, or choose one nearby.",
+        )
     _separate_outputs(model)
     _name_inputs(model, contract)
     name_outputs(model, contract)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from anyshape.probe.oracle import Axis, Oracle, Point, Trial
+from anyshape.source.lines import words_of
 
 __all__ = ["Direction", "generic_point", "is_generic", "leave_limits", "leave_ones", "relations"]
 
@@ -198,7 +199,7 @@ def _steep(
 
 
 def _said(trial: Trial) -> str:
-    return "" if trial.why is None else str(trial.why.error)
+    return "" if trial.why is None else words_of(trial.why.error)
 
 
 def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> dict[Axis, int]:

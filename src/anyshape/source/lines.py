@@ -29,6 +29,7 @@ __all__ = [
     "line_of",
     "line_of_exception",
     "path_of",
+    "words_of",
 ]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -68,8 +69,16 @@ def line_of_exception(error: BaseException) -> SourceLine | None:
 
 def first_line(error: BaseException) -> str:
     """An exception in one line: ``IndexError: index out of range in self``."""
-    lines = str(error).strip().splitlines()
+    lines = words_of(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says; nothing, where even that raises."""
+    try:
+        return str(error).strip()
+    except Exception:  # a stranger's __str__
+        return ""
 
 
 def innermost_line(frames: Sequence[tuple[str, int]]) -> SourceLine | None:

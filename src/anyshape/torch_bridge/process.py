@@ -16,21 +16,57 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 __all__ = ["alone", "patched", "quiet"]
 
 _LOCK = threading.RLock()
+_depth = 0  # of the thread that holds the lock
 
 
 @contextlib.contextmanager
 def alone(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """The only thread at work with what the process shares; ``waiting`` is called if another one is."""
+    global _depth
     if not _LOCK.acquire(blocking=False):
         waiting()
         _LOCK.acquire()
+    before = _state() if _depth == 0 else None
+    _depth += 1
     try:
         yield
     finally:
+        _depth -= 1
+        if before is not None:
+            _put_back(before)
         _LOCK.release()
+
+
+LOGGERS = tuple(logging.getLogger(name) for name in ("torch", "onnx_ir", "onnxscript"))
+FLAGS: tuple[tuple[Callable[[], bool], Callable[[bool], None]], ...] = (
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+)
+_State = tuple[list[int], list[Any], list[bool]]
+
+
+def _state() -> _State:
+    """Levels, filters and flags. Each change is undone where it is made; an interruption may come just then."""
+    return [logger.level for logger in LOGGERS], list(warnings.filters), [asked() for asked, _ in FLAGS]
+
+
+def _put_back(before: _State) -> None:
+    levels, filters, flags = before
+    for logger, level in zip(LOGGERS, levels, strict=True):
+        if logger.level != level:
+            logger.setLevel(level)
+    if list(warnings.filters) != filters:
+        warnings.filters[:] = filters  # type: ignore[index]
+    for (asked, change), flag in zip(FLAGS, flags, strict=True):
+        if asked() != flag:
+            change(flag)
 
 
 @contextlib.contextmanager
@@ -74,14 +110,13 @@ def _in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any
 def quiet() -> Iterator[None]:
     """Keep the logs and warnings of the libraries below from the user's terminal: what matters becomes our error."""
     with alone():
-        loggers = [logging.getLogger(name) for name in ("torch", "onnx_ir", "onnxscript")]
-        before = [logger.level for logger in loggers]
-        for logger in loggers:
+        before = [logger.level for logger in LOGGERS]
+        for logger in LOGGERS:
             logger.setLevel(logging.CRITICAL + 1)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
         finally:
-            for logger, level in zip(loggers, before, strict=True):
+            for logger, level in zip(LOGGERS, before, strict=True):
                 logger.setLevel(level)

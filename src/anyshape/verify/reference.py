@@ -88,9 +88,9 @@ class Reference:
 
     def tensors(self, sizes: Sizes) -> list[torch.Tensor]:
         """Legal inputs of these sizes: the user's own function's, or made by the rules."""
-        if self.case.make_inputs is not None:
-            return made_by_user(self.case, sizes)
         shapes = self.agreed.contract.shapes(sizes)
+        if self.case.make_inputs is not None:
+            return made_by_user(self.case, sizes, shapes)
         seed = sum(size * (number + 1) for number, size in enumerate(sizes.values()))
         return make_tensors(self.case, self.agreed.rules, shapes, dict(sizes), seed)
 

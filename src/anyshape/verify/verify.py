@@ -12,13 +12,15 @@ from anyshape.compare import compare
 from anyshape.dims import Relation
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
+from anyshape.source.lines import words_of
 from anyshape.verify.reference import Reference
 from anyshape.verify.sizes import COUNT, elements, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
 
-__all__ = ["check", "verify"]
+__all__ = ["PYTHON_VALUE", "check", "verify"]
 
 FAILURES = 3  # enough to know that it is wrong
+PYTHON_VALUE = "the result holds a Python value that depends on the sizes"
 LEAST = 8  # sizes that are tried whatever they cost
 
 Sizes = Mapping[str, int]
@@ -34,7 +36,7 @@ def check(
     expected = reference.at(sizes)
     at = dict(sizes)
     if isinstance(expected, Refusal):
-        return Row(at, "refused", why=f"{type(expected.error).__name__}: {expected.error}")
+        return Row(at, "refused", why=f"{type(expected.error).__name__}: {words_of(expected.error)}")
     if isinstance(expected, OutOfMemory):
         return Row(at, "not run", why=expected.text)
     inputs = names if names is not None else [item.name for item in reference.agreed.contract.inputs]
@@ -57,11 +59,11 @@ def _judged(
     if len(got) != len(outputs.tensors):
         return Row(at, "wrong", why=f"{len(got)} outputs, expected {len(outputs.tensors)}")
     before, after = case.outputs.structure.constants(), outputs.structure.constants()
-    if before != after:
+    if not _same_constants(before, after):
         moved = next(
-            (pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]), (before, after)
+            (pair for pair in zip(before, after, strict=False) if not _same_constants(*pair)), (before, after)
         )
-        why = f"the result holds a Python value that depends on the sizes: {moved[0]!r}, then {moved[1]!r}"
+        why = f"{PYTHON_VALUE}: {moved[0]!r}, then {moved[1]!r}"
         return Row(at, "wrong", why=why)
     worst = Row(at, "right")
     for number, (name, tensor, array) in enumerate(zip(names, outputs.tensors, got, strict=True)):
@@ -71,6 +73,13 @@ def _judged(
         if difference.error * (worst.allowed or 1) >= worst.error * (difference.allowed or 1):
             worst = Row(at, "right", difference.error, difference.allowed)
     return worst
+
+
+def _same_constants(one: Any, two: Any) -> bool:
+    """Whether two values of Python's are the same; NaN is like NaN."""
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(_same_constants, one, two))
+    return bool(one == two) or (one != one and two != two)
 
 
 def verify(

@@ -1,0 +1,55 @@
+"""Names of inputs and outputs: text that ONNX can hold, a terminal can show, and no other tensor has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anyshape.errors import UsageError, printable
+from anyshape.inputs.case import Case
+
+__all__ = ["check_names", "check_output_names", "given_names"]
+
+LONGEST = 500
+
+
+def given_names(what: str, names: object) -> list[str]:
+    """The names that a user gave; `UsageError` for anything but a sequence of text."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise UsageError(f"{what} is {names!r}, not a list of names", hint=f"Write {what}=['x', 'y'].")
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise UsageError(f"{what} has {wrong[0]!r}, which is no text", hint=f"Write {what}=['x', 'y'].")
+    return list(names)
+
+
+def check_output_names(case: Case, names: Sequence[str]) -> None:
+    """`UsageError` for output names that do not fit the outputs, or that an input has."""
+    if len(names) > len(case.outputs.paths) > 0:
+        raise UsageError(
+            f"output_names has {len(names)} names, but there are {len(case.outputs.paths)} outputs",
+            hint="Give one name for each tensor that the model returns.",
+        )
+    taken = {item.path for item in case.inputs}.intersection(names)
+    if taken:
+        raise UsageError(
+            f"output_names has {sorted(taken)[0]}, which is an input",
+            hint="Give each tensor a name of its own.",
+        )
+    check_names("output_names", names)
+
+
+def check_names(what: str, names: Sequence[str]) -> None:
+    """`UsageError` for a name that a file could not hold, or that two tensors would have."""
+    for name in names:
+        if not name:
+            raise UsageError(f"{what} has an empty name", hint="Give it a name of its own.")
+        if not name.isprintable() or len(name) > LONGEST:
+            raise UsageError(
+                f"{what} has a name that a file can't hold: {printable(name, 80)!r}",
+                hint=f"Use printable text of at most {LONGEST} characters.",
+            )
+    if len(set(names)) != len(names):
+        raise UsageError(
+            f"{what} repeats a name: {', '.join(names)}",
+            hint="Give each a name of its own with input_names=[...].",
+        )
