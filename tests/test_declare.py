@@ -172,7 +172,8 @@ def test_dynamic_axes_count_from_the_end_too(text: Case) -> None:
 
 
 def test_a_label_that_is_no_name_is_a_dynamic_axis(text: Case) -> None:
-    assert declare(text, dynamic_axes={"tokens": {0: "batch size"}}).sizes[0][0] is FREE
+    for label in ("batch size", "_b", ""):
+        assert declare(text, dynamic_axes={"tokens": {0: label}}).sizes[0][0] is FREE
 
 
 def test_dynamic_axes_beyond_the_last(text: Case) -> None:

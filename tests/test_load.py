@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import anyshape
 from anyshape.artifact.read import CONTRACT_KEY
@@ -333,3 +333,24 @@ def test_registered_classes_go_in_and_come_out_as_tuples(tmp_path: Path) -> None
     assert type(arrays[1][0]) is np.ndarray
     with pytest.raises(UsageError, match="Cache is taken apart by functions"):
         anyshape.load(tmp_path / "c.onnx", classes=[Cache])
+
+
+class Turned(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 1j, x.abs()
+
+
+def test_complex_numbers_are_pairs_in_the_file_and_complex_outside(tmp_path: Path) -> None:
+    model, path = Turned(), tmp_path / "m.onnx"
+    made = anyshape.export(model, torch.randn(2, 3, dtype=torch.complex64), path)
+    assert [item.dtype for item in (*made.contract.inputs, *made.contract.outputs)] == [
+        "complex64",
+        "complex64",
+        "float32",
+    ]
+    onnx.checker.check_model(path, full_check=True)
+    x = torch.randn(4, 5, dtype=torch.complex64)
+    run = anyshape.load(path)
+    for got, want in zip(run(x), model(x), strict=True):
+        torch.testing.assert_close(got, want)
+    assert run(x.numpy())[0].dtype == "complex64"

@@ -134,7 +134,7 @@ def test_weights_on_the_meta_device_are_not_run() -> None:
 
 @pytest.mark.parametrize(
     "example",
-    [((y, z), {}), (y, z), [y, z], {"a": y, "b": z}, ((y,), {"b": z})],
+    [((y, z), {}), (y, z), [y, z], {"a": y, "b": z}, {"b": z, "a": y}, ((y,), {"b": z})],
 )
 def test_further_examples_come_in_many_forms(example: Any) -> None:
     case = read(Forward(lambda a, b: a + b), (x, y), examples=[example])

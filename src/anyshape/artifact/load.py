@@ -54,6 +54,9 @@ class Loaded:
             outputs = self._runtime.run(feed)
         except RuntimeFailure as failure:
             raise InputError(f"ONNX Runtime refuses these inputs: {failure}") from failure
+        outputs = [
+            _complex(array, item.dtype) for array, item in zip(outputs, self.contract.outputs, strict=True)
+        ]
         tensors = any(not isinstance(leaf, np.ndarray) for leaf in given)
         return self._outputs.rebuild([to_torch(output) for output in outputs] if tensors else outputs)
 
@@ -105,9 +108,17 @@ class Loaded:
 
 
 def _array(leaf: Any) -> npt.NDArray[Any]:
-    if isinstance(leaf, np.ndarray):
-        return np.asarray(leaf, dtype=leaf.dtype.newbyteorder("="), order="C")
-    return to_numpy(leaf)
+    if not isinstance(leaf, np.ndarray):
+        return to_numpy(leaf)
+    made = np.asarray(leaf, dtype=leaf.dtype.newbyteorder("="), order="C")
+    if made.dtype.kind != "c":
+        return made
+    return np.stack([made.real, made.imag], -1)  # pairs, as ONNX has no such numbers
+
+
+def _complex(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Pairs of reals as the complex numbers that the contract says they are."""
+    return np.ascontiguousarray(array).view(dtype)[..., 0] if dtype.startswith("complex") else array
 
 
 # --- From a call's arguments to the file's inputs -------------------------------------------------------

@@ -199,14 +199,11 @@ def _from_axes(case: Case, dynamic_axes: Mapping[str, Any]) -> tuple[tuple[Size,
     return tuple(tuple(sizes) for sizes in made)
 
 
-def _label(item: Input, axis: int, name: Any) -> Expr:
-    """The name of an axis: torch.onnx.export takes any text, a contract one that can stand in an expression."""
-    if not isinstance(name, str) or not name.isidentifier() or is_reserved(name):
-        raise DeclarationError(
-            f"dynamic_axes calls axis {axis} of {item.path} {name!r}, which is no name for a dim",
-            hint="Use letters, digits and underscores, and begin with a letter.",
-        )
-    return Expr.of(name)
+def _label(item: Input, axis: int, name: Any) -> Size:
+    """The name of an axis; torch.onnx.export takes any text, one that is no name of ours just says: dynamic."""
+    if not isinstance(name, str):
+        raise DeclarationError(f"dynamic_axes calls axis {axis} of {item.path} {name!r}, which is no text")
+    return Expr.of(name) if name.isidentifier() and not is_reserved(name) else FREE
 
 
 def _from_dynamic_shapes(

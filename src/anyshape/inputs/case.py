@@ -160,32 +160,25 @@ class Case:
                 buffer.copy_(saved)
 
     def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
-        """The tensors of another input set, which must have the structure and the types of the example."""
-        leaves, structure = flatten((as_args(args), dict(kwargs or {})))
+        """The tensors of another input set, by position or by name, which must be like those of the example."""
+        given = dict(zip(self.argument_names, as_args(args), strict=False)) | dict(kwargs or {})
+        unknown = [name for name in given if name not in self.argument_names]
+        if unknown or len(as_args(args)) > len(self.argument_names):
+            raise UsageError(
+                f"an input set has {unknown[0] if unknown else 'more arguments'}, which the example does not have",
+                hint=f"The example has: {', '.join(self.argument_names)}.",
+            )
+        ordered = [given[name] for name in self.argument_names if name in given]
+        leaves = [leaf for value in ordered for leaf in flatten(value)[0]]
         if len(leaves) != len(self.inputs):
             raise UsageError(
                 f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
                 + ", ".join(item.path for item in self.inputs),
                 hint="Give every input set the structure of the example.",
             )
-        if not _alike(structure, self.structure):
-            raise UsageError(
-                "an input set is nested otherwise than the example, or names other arguments",
-                hint="Give every input set the structure of the example.",
-            )
         for item, (_, tensor) in zip(self.inputs, leaves, strict=True):
             _check_like(item, tensor)
         return tuple(tensor for _, tensor in leaves)
-
-
-def _alike(one: Structure, two: Structure) -> bool:
-    """Whether an input set has tensors where the example has them, and no argument that the example lacks."""
-    if "tensor" in (one.kind, two.kind):
-        return one.kind == two.kind
-    theirs = dict(zip(two.keys, two.children, strict=True))
-    missing = [key for key, child in theirs.items() if child.tensors and key not in one.keys]
-    pairs = zip(one.keys, one.children, strict=True)
-    return not missing and all(key in theirs and _alike(child, theirs[key]) for key, child in pairs)
 
 
 def _check_like(item: Input, tensor: torch.Tensor) -> None:

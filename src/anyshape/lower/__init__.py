@@ -91,7 +91,10 @@ def name_outputs(model: ir.Model, contract: Contract) -> None:
 
 def _rename(model: ir.Model, value: ir.Value, item: Tensor) -> None:
     value.name = item.name
-    value.shape = ir.Shape([_onnx_size(size) for size in item.shape])
+    pair = (
+        [2] if item.dtype.startswith("complex") else []
+    )  # real and imaginary part, as ONNX has no such numbers
+    value.shape = ir.Shape([*(_onnx_size(size) for size in item.shape), *pair])
 
 
 def _onnx_size(size: Any) -> int | str | None:

@@ -177,10 +177,14 @@ def _told(error: Exception) -> str:
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """A tensor as an array; bfloat16 and the like, which numpy lacks, as ml_dtypes has them."""
+    """A tensor as an array that a runtime takes: bfloat16 and the like, which numpy lacks, as ml_dtypes has them.
+
+    A complex tensor becomes pairs of reals, as ONNX has no such numbers.
+    """
     import torch
 
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
+    tensor = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).contiguous()
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in NUMPY_LACKS:
         return np.asarray(tensor.numpy())
