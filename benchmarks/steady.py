@@ -55,13 +55,14 @@ def quietly(suite: str | None, name: str) -> str:
     return outcome(suite, name)
 
 
-def in_a_process(suite: str | None, name: str) -> tuple[str, float]:
+def in_a_process(suite: str | None, names: list[str]) -> tuple[dict[str, str], float]:
+    """What each export comes to, one after the other in a process of their own, and the seconds of all."""
     start = time.perf_counter()
-    job = json.dumps([suite, name])
+    job = json.dumps([suite, names])
     done = subprocess.run(
-        [sys.executable, __file__, "--one", job], capture_output=True, text=True, check=False
+        [sys.executable, __file__, "--one", job], stdout=subprocess.PIPE, text=True, check=True
     )
-    return done.stdout.strip() or done.stderr.strip()[-200:], time.perf_counter() - start
+    return json.loads(done.stdout.splitlines()[-1]), time.perf_counter() - start
 
 
 @contextlib.contextmanager
@@ -77,22 +78,17 @@ def load(processes: int) -> Iterator[None]:
 
 
 def under_load(suite: str | None, names: list[str], processes: int) -> int:
-    different = 0
-    idle_seconds = busy_seconds = 0.0
-    for name in names:
-        idle, one = in_a_process(suite, name)
-        with load(processes):
-            busy, two = in_a_process(suite, name)
-        idle_seconds, busy_seconds = idle_seconds + one, busy_seconds + two
-        different += idle != busy
-        print(
-            f"{'equal' if idle == busy else 'DIFFERENT':<10} {one:6.1f} s  {two:6.1f} s  {name}", flush=True
-        )
+    idle, quiet_seconds = in_a_process(suite, names)
+    with load(processes):
+        busy, busy_seconds = in_a_process(suite, names)
+    different = [name for name in names if idle[name] != busy[name]]
+    for name in different:
+        print(f"DIFFERENT  {name}")
     print(
-        f"{len(names) - different} of {len(names)} equal; {idle_seconds:.0f} s idle, "
+        f"{len(names) - len(different)} of {len(names)} equal; {quiet_seconds:.0f} s without, "
         f"{busy_seconds:.0f} s beside {processes} busy processes"
     )
-    return different
+    return len(different)
 
 
 def in_threads(suite: str | None, names: list[str], exports: int) -> int:
@@ -127,7 +123,8 @@ def main() -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(quietly(*json.loads(given.one)))
+        suite, chosen = json.loads(given.one)
+        print(json.dumps({name: quietly(suite, name) for name in chosen}))
         return 0
     from suites import names_of
 

@@ -335,13 +335,13 @@ def test_registered_classes_go_in_and_come_out_as_tuples(tmp_path: Path) -> None
         anyshape.load(tmp_path / "c.onnx", classes=[Cache])
 
 
-class Turned(nn.Module):
+class Rotated(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x * 1j, x.abs()
 
 
 def test_complex_numbers_are_pairs_in_the_file_and_complex_outside(tmp_path: Path) -> None:
-    model, path = Turned(), tmp_path / "m.onnx"
+    model, path = Rotated(), tmp_path / "m.onnx"
     made = anyshape.export(model, torch.randn(2, 3, dtype=torch.complex64), path)
     assert [item.dtype for item in (*made.contract.inputs, *made.contract.outputs)] == [
         "complex64",
