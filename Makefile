@@ -17,7 +17,7 @@ ZOO := $(VENV)/.zoo
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check zoo operators bench robustness clean
+.PHONY: help demo test check zoo operators bench robustness fuzz clean
 
 help:
 	@echo "make demo    export a model with two inputs of varying size, and run it at another size"
@@ -27,6 +27,7 @@ help:
 	@echo "make operators   sweep over PyTorch's operators, beside torch's exporter; writes docs/operators.md"
 	@echo "make bench   time of export and of inference, beside torch's exporter"
 	@echo "make robustness   mutated contracts and files, and the same export on a busy machine and in two threads"
+	@echo "make fuzz    export modules written at random, and hold each file against PyTorch"
 	@echo "make clean   remove what was built, the environment included"
 
 # torch comes first and alone: nothing later may choose another build of it.
@@ -74,6 +75,9 @@ robustness: $(BASE)
 	$(BIN)/python benchmarks/robustness.py
 	$(BIN)/python benchmarks/steady.py
 	$(BIN)/python benchmarks/steady.py --threads
+
+fuzz: $(BASE)
+	$(BIN)/python benchmarks/fuzz.py --count 200 -j 2 --keep build/fuzz
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks $(VENV)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import anyshape
-from anyshape.capture import Program, Traces, capture_regions, capture_symbolic
+from anyshape.capture import Program, Traces, capture_symbolic, capture_values
 from anyshape.capture.tape import Fitter, Played, Tape, functional, merged, play, record, rolled_up
 from anyshape.contract.agree import Agreed, agree
 from anyshape.contract.contract import Contract
@@ -174,7 +174,7 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
             try:
                 program = capture_symbolic(first.case, first.agreed, TRANSLATED)
             except CaptureFault:
-                program = capture_regions(Traces(first.case, first.agreed, TRANSLATED))
+                program = capture_values(Traces(first.case, first.agreed, TRANSLATED))
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(

@@ -252,7 +252,7 @@ def test_a_found_square_goes_all_the_way(found: Found) -> None:
     assert contract.bind([(3, 26, 5), (3, 26)]) == {"batch": 3, "grid": 5}
     with pytest.raises(InputError, match=r"x axis 1 is 25, not grid\*\*2 \+ 1"):
         contract.bind([(3, 25, 5), (3, 25)])
-    rows = sizes_to_try(made.agreed, (), 0.001)
+    rows, _ = sizes_to_try(made.agreed, (), 0.001)
     assert all(contract.allows(row) for row in rows) and len({row["grid"] for row in rows}) > 4
     for row in rows:
         tensors = make_tensors(made.case, made.agreed.rules, contract.shapes(row), row)
@@ -267,7 +267,7 @@ def test_a_square_may_be_declared_or_its_size(found: Found) -> None:
     assert made.shapes == declared and contract.example == {"b": 2, "n": 17}
     assert [str(relation) for relation in contract.relations] == ["isqrt(n - 1)**2 + 1 == n"]
     assert contract.dim("n").range.minimum == 1
-    rows = sizes_to_try(made.agreed, (), 0.001)
+    rows, _ = sizes_to_try(made.agreed, (), 0.001)
     assert all(contract.allows(row) for row in rows) and len({row["n"] for row in rows}) > 4
     with pytest.raises(InputError, match="n = 18"):
         contract.bind([(2, 18, 5), (2, 18)])

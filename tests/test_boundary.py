@@ -164,7 +164,7 @@ def test_a_mistake_on_one_rung_does_not_keep_another_from_being_right(
 
     monkeypatch.setattr(rungs, "capture_symbolic", broken)
     assert anyshape.export(nn.Linear(3, 2), torch.randn(4, 3)).rung == "differential"
-    monkeypatch.setattr(rungs, "capture_regions", broken)
+    monkeypatch.setattr(rungs, "capture_values", broken)
     with pytest.raises(InternalError, match="AssertionError: a slip"):
         anyshape.export(nn.Linear(3, 2), torch.randn(4, 3))
 

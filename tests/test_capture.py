@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anyshape.capture import NoTape, Program, Traces, capture_regions, capture_symbolic
+from anyshape.capture import NoTape, Program, Traces, capture_symbolic, capture_values
 from anyshape.errors import CaptureFault
 from anyshape.lower.operators import TRANSLATIONS
 
@@ -179,5 +179,5 @@ def test_another_number_of_outputs_is_a_fault(
     with pytest.raises(
         CaptureFault, match=r"the model returns other tensors where n <= 8: 1 with 2 axes, beyond 2 with 2, 2"
     ) as info:
-        capture_regions(traces, [{"batch": 3, "n": 12}])
+        capture_values(traces, [{"batch": 3, "n": 12}])
     assert "one number and rank" in info.value.hint

@@ -98,7 +98,7 @@ def test_a_run_leaves_inputs_and_buffers_as_they_were() -> None:
 
         def forward(self, a: torch.Tensor) -> torch.Tensor:
             self.steps += 1
-            return a.mul_(2) + self.steps
+            return a.mul_(2)
 
     model, given = Counting(), x.clone()
     case = read(model, given)

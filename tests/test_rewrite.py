@@ -101,6 +101,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
         lambda x, y: F.affine_grid(y, [y.shape[0], 1, *x.shape], align_corners=False),
         [((4, 5, 6), (2, 3, 4)), ((1, 1, 1), (1, 3, 4)), ((3, 11, 2), (3, 3, 4))],
     ),
+    "rfftfreq": (lambda x: torch.fft.rfftfreq(x.shape[-1], 0.5), LINE),
     "irfft": (lambda x: torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1]), LINE),
     "irfft, even": (lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=0) * 0.5, dim=0, norm="ortho"), LINE[:1]),
     "istft": (there_and_back(), [((3, 40),), ((1, 17),), ((2, 101),)]),

@@ -22,8 +22,16 @@ import pytest
 import sympy
 import torch
 import torch.fx.experimental._config as fx_config
+from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
 from torch._subclasses.schema_check_mode import SchemaCheckMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
@@ -34,6 +42,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import anyshape.torch_bridge
+from anyshape.torch_bridge.indexing import Indexed
 from anyshape.torch_bridge.process import patched
 
 FOLDER = pathlib.Path(anyshape.torch_bridge.__file__).parent
@@ -73,6 +82,46 @@ def test_an_allocation_that_fails() -> None:
     for size, words in ((2**52, "can't allocate memory"), (2**62, "Storage size calculation overflowed")):
         with pytest.raises(RuntimeError, match=words):
             torch.empty(size)
+
+
+# --- tensors --------------------------------------------------------------------------------------------
+
+
+@canary("tensors.mark", "._version")
+def test_a_tensor_counts_the_writes_to_it() -> None:
+    x = torch.ones(3)
+    before = x._version
+    x[:2].add_(1)
+    assert x._version > before
+    with torch.inference_mode():
+        assert torch.ones(3).is_inference()
+
+
+class Calls(torch.overrides.TorchFunctionMode):
+    count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@canary(
+    "tensors.unseen",
+    "torch.overrides._get_current_function_mode_stack",
+    "torch.overrides._pop_mode_temporarily",
+    "torch.utils._python_dispatch._disable_current_modes",
+)
+def test_modes_can_be_left_for_a_while() -> None:
+    from anyshape.torch_bridge.tensors import mark, unseen
+
+    x = torch.ones(3)
+    with Calls() as outer, Calls() as inner, FakeTensorMode(allow_non_fake_inputs=True):
+        with unseen():
+            made = x + 1
+            assert mark(made)[1] == made.data_ptr()
+        assert (outer.count, inner.count) == (0, 0) and not isinstance(made, FakeTensor)
+        fake = x + 1
+    assert isinstance(fake, FakeTensor) and inner.count > 0 and mark(fake)[1] == 0
 
 
 # --- pytrees --------------------------------------------------------------------------------------------
@@ -137,6 +186,96 @@ def test_a_whole_layer_is_one_operator_unless_told() -> None:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     assert names == {True: True, False: False}
+
+
+@canary(
+    "recorder.every_operator",
+    "torch._C._functorch.is_batchedtensor",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+)
+def test_a_mode_sees_whole_batches_where_vmap_shows_rows() -> None:
+    rows, batches = [], []
+
+    class Below(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            batches.append([item for item in args if isinstance(item, torch.Tensor)])
+            return func(*args, **(kwargs or {}))
+
+    def row(x: torch.Tensor) -> torch.Tensor:
+        rows.append((torch._C._functorch.is_batchedtensor(x), x.shape))
+        return x.sin()
+
+    x = torch.ones(2, 3)
+    with Below():
+        torch.vmap(row)(x)
+    assert rows == [(True, (3,))] and not torch._C._functorch.is_batchedtensor(x)
+    assert any(given[0] is x for given in batches if given)
+
+
+# --- control flow ---------------------------------------------------------------------------------------
+
+
+@canary(
+    "control_flow.run_by",
+    "torch._higher_order_ops.utils._hop_compile_and_call",
+    "torch._higher_order_ops.cond.cond_op",
+    "torch._higher_order_ops.while_loop.while_loop_op",
+    "torch._higher_order_ops.scan.scan_op",
+    "torch._higher_order_ops.map.map_impl",
+    "torch._higher_order_ops.associative_scan.generic_associative_scan",
+)
+def test_control_flow_goes_through_names_that_can_be_replaced() -> None:
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.map import map as mapped
+    from torch._higher_order_ops.scan import scan
+    from torch._higher_order_ops.while_loop import while_loop
+
+    from anyshape.torch_bridge.control_flow import Plain, run_by
+
+    called = []
+
+    class Seen(Plain):
+        def choose(self, *args: Any) -> Any:
+            called.append("choose")
+            return super().choose(*args)
+
+        def repeat(self, *args: Any) -> Any:
+            called.append("repeat")
+            return super().repeat(*args)
+
+        def over(self, *args: Any) -> Any:
+            called.append("over")
+            return super().over(*args)
+
+    x = torch.arange(6.0).reshape(2, 3)
+    with run_by(Seen()), Calls():  # under a mode, PyTorch's own way fails
+        assert torch.cond(x.sum() > 0, lambda x: {"a": x + 1}, lambda x: {"a": x}, (x,))["a"].equal(x + 1)
+        assert while_loop(lambda k: k < 9, lambda k: (k * 2,), (torch.ones(()),))[0] == 16
+        last, all_rows = scan(lambda total, row: (total + row, total), torch.zeros(3), x)
+        assert last.equal(x.sum(0)) and all_rows.equal(torch.stack([torch.zeros(3), x[0]]))
+        assert mapped(lambda row, more: row + more, x, x[0]).equal(x + x[0])
+        assert associative_scan(torch.add, x, 1, combine_mode="generic").equal(x.cumsum(1))
+    assert called == ["choose", "repeat", "over", "over", "over"]
+
+
+@canary(
+    "control_flow.run_by",
+    "torch.utils._pytree.tree_flatten",
+    "torch.utils._pytree.tree_unflatten",
+    "torch.utils._pytree.tree_leaves",
+)
+def test_a_tree_is_flattened_and_put_together_again() -> None:
+    tree = {"a": (1, [2]), "b": 3}
+    leaves, spec = _pytree.tree_flatten(tree)
+    assert leaves == _pytree.tree_leaves(tree) == [1, 2, 3]
+    assert _pytree.tree_unflatten([4, 5, 6], spec) == {"a": (4, [5]), "b": 6}
+
+
+@canary("control_flow.Plain", "torch._subclasses.fake_tensor.FakeTensor")
+def test_a_tensor_without_data_is_of_its_own_class() -> None:
+    with FakeTensorMode():
+        assert isinstance(torch.ones(2), FakeTensor)
+    assert not isinstance(torch.ones(2), FakeTensor)
 
 
 # --- schemas --------------------------------------------------------------------------------------------
@@ -415,6 +554,22 @@ def test_tensors_without_data_take_real_weights() -> None:
     assert isinstance(made, FakeTensor) and made.shape == (2, 4)
 
 
+@canary(
+    "tracing.needs_values",
+    "torch._subclasses.fake_tensor.DataDependentOutputException",
+    "torch._subclasses.fake_tensor.DynamicOutputShapeException",
+    "torch._subclasses.fake_tensor.UnsupportedFakeTensorException",
+    "torch._subclasses.fake_tensor.UnsupportedOperatorException",
+)
+def test_a_question_for_values_has_no_answer_without_data() -> None:
+    with FakeTensorMode(), pytest.raises(DataDependentOutputException):
+        torch.empty(3).sum().item()
+    with FakeTensorMode(), pytest.raises(DynamicOutputShapeException):
+        torch.empty(3).nonzero()
+    for kind in (UnsupportedFakeTensorException, UnsupportedOperatorException):
+        assert issubclass(kind, RuntimeError)
+
+
 @canary("tracing.size_oblivious", "torch.fx.experimental._config.patch")
 def test_a_size_of_one_need_not_be_special() -> None:
     with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
@@ -428,6 +583,36 @@ def test_operators_of_a_function_without_data() -> None:
         graph = make_fx(lambda x: x.relu() + 1, tracing_mode="real")(torch.empty(3)).graph
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     assert calls == [aten.relu.default, aten.add.Tensor]
+
+
+# --- indexing -------------------------------------------------------------------------------------------
+
+
+@canary("indexing.Indexed", "operators with an index among their arguments")
+def test_operators_that_read_by_index() -> None:
+    table, index = torch.zeros(9, 4), torch.tensor([2, 6])
+    cases: list[tuple[int, Callable[[], Any]]] = [
+        (2, lambda: nn.functional.embedding(index, table)),
+        (2, lambda: nn.functional.embedding_bag(index[None], table)),
+        (2, lambda: table[index]),
+        (2, lambda: table.index_select(0, index)),
+        (2, lambda: table.gather(0, index[:, None])),
+        (29, lambda: table.take(index)),
+        (2, lambda: table.index_add(0, index, torch.ones(2, 4))),
+        (2, lambda: table.scatter(0, index[:, None], 1.0)),
+        (2, lambda: table.index_put((index,), torch.tensor(1.0))),
+    ]
+    seen: list[int] = []
+
+    def told(left: int) -> Callable[[], None]:
+        seen.append(left)
+        return lambda: None
+
+    for left, run in cases:
+        seen.clear()
+        with torch.no_grad(), Indexed(told):
+            run()
+        assert seen == [left]
 
 
 # --- work -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
     │   └── FileError           a path, a source file or an ONNX file that can't be used
     ├── Fault                   the model can't be exported, or a file is wrong (exit code 1)
     │   ├── ModelFault          PyTorch itself refuses the model at its example
+    │   ├── HistoryFault        the model's result depends on what it has seen before
     │   ├── ContractFault       declared sizes at which PyTorch itself refuses the model
     │   ├── CaptureFault        a size was specialised, or the trace failed
     │   ├── LowerFault          an operator has no ONNX translation
@@ -36,6 +37,7 @@ __all__ = [
     "DeclarationError",
     "Fault",
     "FileError",
+    "HistoryFault",
     "InputError",
     "InternalError",
     "LowerFault",
@@ -123,6 +125,10 @@ class Fault(AnyshapeError):
 
 class ModelFault(Fault):
     """PyTorch itself refuses the model at its example."""
+
+
+class HistoryFault(Fault):
+    """The model's result depends on what it has seen before: no capture of it can be right."""
 
 
 class ContractFault(Fault):

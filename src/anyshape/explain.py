@@ -17,7 +17,7 @@ from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.walk import steps_of
 from anyshape.contract.agree import Agreed, agree
 from anyshape.contract.contract import Rung
-from anyshape.dims import Expr
+from anyshape.dims import Expr, Relation
 from anyshape.dims.names import is_reserved
 from anyshape.errors import SourceLine
 from anyshape.inputs.case import Case
@@ -186,8 +186,11 @@ def _branch(look: Look, program: Program, ways: AllWays) -> Finding:
 
 def _decides(split: Split, look: Look, ways: AllWays) -> bool:
     """Whether a condition on sizes is the one that Python looked at, or its opposite."""
+    condition = split.condition
     rows = [dict(key[:-1]) for key in ways.traces.known]
-    return len({split.condition.holds(row) == look.at(row) for row in rows}) == 1
+    return (
+        isinstance(condition, Relation) and len({condition.holds(row) == look.at(row) for row in rows}) == 1
+    )
 
 
 # What the captured program tells: loops and ways that hang on numbers which Python took before.
@@ -197,9 +200,8 @@ def _of_program(program: Program, ways: AllWays) -> Iterator[Finding]:
     known: set[SourceLine | None] = {None, *ways.by_line()}
     looks = [look for found in ways.by_line().values() for look in found]
     for split in program.splits:
-        if split.where is not None and not any(
-            _decides(split, look, ways) for look in looks if look.is_branch
-        ):
+        told = any(_decides(split, look, ways) for look in looks if look.is_branch)
+        if split.where is not None and not told and isinstance(split.condition, Relation):
             plain = f"the way of {_sizes(ways.example, split.condition.names)}"
             yield Finding(split.where, f"both ways, by {split.condition}", plain, "branch")
     loops = [look for look in looks if head_of(look.where) in ("for", "while")]

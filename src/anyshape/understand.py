@@ -17,7 +17,7 @@ import torch
 from anyshape.contract.declare import Declaration, declare
 from anyshape.errors import UsageError, own_mistakes
 from anyshape.inputs.case import Case, as_args
-from anyshape.inputs.read import as_module, evaluation_mode, read
+from anyshape.inputs.read import as_module, check_history, evaluation_mode, read
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.repair import Repair, repairing
@@ -92,6 +92,7 @@ def understand(
         told.done("probe", evidence.summary)
         with repairing(case, declared, evidence, repair, told) as (evidence, repairs):
             yield Understood(case, declared, evidence, repairs)
+        check_history(case)
 
 
 _HERE = threading.local()

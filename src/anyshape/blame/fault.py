@@ -27,7 +27,7 @@ def shrunk_failure(
     def fails(sizes: Mapping[str, int]) -> bool:
         if not contract.allows(sizes):
             return False
-        row = check(runtime, reference, sizes, names)
+        row = check(runtime, reference, sizes, names, first.variant)
         rows[tuple(sizes.values())] = row
         return row.outcome in ("wrong", "fails")
 

@@ -19,7 +19,7 @@ from anyshape.blame.trace import Cause, capture_cause
 from anyshape.capture.program import Program
 from anyshape.capture.tape import Played, Split, Step, Tape, Value, chosen, play, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.tape.steps import map_leaves, number_of
+from anyshape.capture.tape.steps import either, map_leaves, number_of, repeated
 from anyshape.capture.tape.walk import bodies
 from anyshape.compare import Array, compare
 from anyshape.contract.contract import Contract
@@ -40,6 +40,8 @@ aten = torch.ops.aten
 PARTS = {
     rolled: "loop",
     chosen: "choice",
+    either: "choice",
+    repeated: "loop",
     sizes_tensor: "tensor of sizes",
     index_tensor: "tensor of indices",
 }
@@ -71,7 +73,7 @@ def cause_of(lowering: Lowering, reference: Reference, row: Row) -> Cause | None
 
 
 def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
-    expected = reference.at(row.sizes)
+    expected = reference.at(row.sizes, row.variant)
     if not isinstance(expected, Expected):
         return None
     tensors, body = expected.tensors, lowering.program.body
@@ -83,7 +85,10 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     for suspect in search.suspects():
         if search.matters(suspect):
             return _told(lowering, suspect, search.gave(suspect), row)
-    if check(OnnxRuntime.of_model(lowering.model()), reference, row.sizes).outcome == "right":
+    if (
+        check(OnnxRuntime.of_model(lowering.model()), reference, row.sizes, variant=row.variant).outcome
+        == "right"
+    ):
         return Cause(
             "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
         )

@@ -1,5 +1,6 @@
 """capture: the module becomes a `Program`, a graph over symbolic sizes, by one rung of a ladder after another.
 
+0. watched: runs with sizes that watch themselves: every decision of the model, with its condition.
 1. symbolic: torch.export with dynamic sizes.
 2. differential: runs at several sizes, lined up; 3. with loops over a size rolled; 4. with a region for each way
 through the model. A rung may succeed and still be wrong at some size: verify is the judge of every rung.
@@ -7,10 +8,27 @@ through the model. A rung may succeed and still be wrong at some size: verify is
 
 from __future__ import annotations
 
-from anyshape.capture.differential import Traces
-from anyshape.capture.program import Guard, Program
-from anyshape.capture.regions import capture_regions
+from anyshape.capture.decisions import Turn, Turns, explored
+from anyshape.capture.differential import parting
+from anyshape.capture.program import Guard, Limit, Program
+from anyshape.capture.regions import ends
 from anyshape.capture.symbolic import NoTape, capture_symbolic
 from anyshape.capture.tape import Split
+from anyshape.capture.traces import Traces
+from anyshape.capture.values import capture_values
 
-__all__ = ["Guard", "NoTape", "Program", "Split", "Traces", "capture_regions", "capture_symbolic"]
+__all__ = [
+    "Guard",
+    "Limit",
+    "NoTape",
+    "Program",
+    "Split",
+    "Traces",
+    "Turn",
+    "Turns",
+    "capture_symbolic",
+    "capture_values",
+    "ends",
+    "explored",
+    "parting",
+]

@@ -11,9 +11,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from anyshape.capture.differential import Traces, first_rows, merged_at, parting
+from anyshape.capture.differential import first_rows, merged_at, parting
 from anyshape.capture.program import Program
 from anyshape.capture.tape import NoExpression, Tape, may_be_left_out
+from anyshape.capture.traces import Traces
 from anyshape.dims import Expr, Relation
 from anyshape.errors import CaptureFault
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-
+from anyshape.capture.meanings import Meanings
 from anyshape.capture.program import Program
 from anyshape.capture.reads import check_reads
 from anyshape.capture.tape import (
@@ -17,21 +16,17 @@ from anyshape.capture.tape import (
     Tape,
     by_numbers,
     chosen,
-    expanded,
-    functional,
     merged,
-    record,
     rolled,
     rolled_up,
 )
+from anyshape.capture.traces import Traces, known_size, sizes_text
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
+from anyshape.dims.formula import Formula, as_expr
+from anyshape.dims.turns import legal_sizes
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
-from anyshape.inputs.tree import flatten
-from anyshape.inputs.values import make_tensors
-from anyshape.source.lines import line_of_exception
 
 __all__ = ["Parted", "Traces", "capture_differential", "first_rows", "merged_at", "parting"]
 
@@ -44,6 +39,7 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
     ``further`` are sizes that must be explained too: those at which an earlier program was wrong.
     """
     rows = [*first_rows(traces.agreed), *map(dict, further)]
+    rows += [row for row in telling_rows(traces, rows) if row not in rows]
     for widening in WIDENINGS:
         try:
             return merged_at(traces, rows)
@@ -83,23 +79,113 @@ def _differ_in(one: Sizes, two: Sizes) -> list[str]:
 
 def merged_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relation] = ()) -> Program:
     """The program of the traces at these sizes; with ``boundaries``, steps may be others on either side of them."""
-    contract = traces.agreed.contract
     rows = [rows[0], *(row for row in rows[1:] if traces.runs(row))]
     tapes = [traces.at(row) for row in rows]
-    # Other values at the same sizes: what moves between these two is data, not size.
-    rows = [*rows, rows[0]]
-    tapes.append(traces.at(rows[0], seed=1))
-    names = tuple(dim.name for dim in contract.dims)
-    fitter = Fitter([dict(row) for row in rows], names, boundaries=tuple(boundaries))
-    tensors = traces.tensors(rows[0])
-    check_reads(traces.case, tapes, fitter, tensors, lambda other: traces.record(rows[0], other))
-    shapes = [tuple(_known(size) for size in item.shape) for item in contract.inputs]
-    try:
-        tape = _one_of(rolled_up(tapes, choices=bool(boundaries)), fitter, shapes)
-    except Apart as apart:
-        raise _parted(traces, rows, tapes) from apart
+    # Other values at the same sizes: what moves between these is data, not size.
+    others = traces.with_other_values(rows[0])
+    rows = [*rows, *(rows[0] for _ in others)]
+    tapes += others
+    check_reads(traces, tapes)
+    tape = merged_tapes(traces, rows, tapes, boundaries)
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
     return Program(tape, _rung(tape), outputs=outputs)
+
+
+def merged_tapes(
+    traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape], boundaries: Sequence[Relation] = ()
+) -> Tape:
+    """One tape for all of these; `Parted` where they run other operators."""
+    contract = traces.agreed.contract
+    names = tuple(dim.name for dim in contract.dims)
+    fitter = Fitter([{**row, **_read(tape)} for row, tape in zip(rows, tapes, strict=True)], names)
+    fitter.boundaries = tuple(boundaries)
+    fitter.computed, fitter.lost = _computed(tapes, rows, fitter.rows)
+    shapes = [tuple(known_size(size) for size in item.shape) for item in contract.inputs]
+    try:
+        return _one_of(rolled_up(tapes, choices=bool(boundaries)), fitter, shapes)
+    except Apart as apart:
+        raise _parted(traces, rows, tapes) from apart
+
+
+Computed = tuple[dict[tuple[Any, ...], Expr | Formula], tuple[Expr, ...]]
+
+
+def _read(tape: Tape) -> dict[str, int]:
+    return {} if tape.watch is None else tape.watch.reads
+
+
+def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Sizes]) -> Computed:
+    """What Python computed from sizes, by its values at each row; and what of it went on as plain numbers.
+
+    A number of the model that has these values is that number: the simplest, where several are alike.
+    """
+    meaning = Meanings([tape.watch for tape in tapes], rows)
+    columns: dict[tuple[Any, ...], Expr | Formula] = {}  # 3 is not 3.0: a type, then the values
+    lost: dict[Expr, None] = {}
+    watch = tapes[0].watch
+    if watch is None:
+        return {}, ()
+    for name in watch.reads:  # what was read out of a tensor, and goes by a name of its own
+        if name in meaning.data and all(name in row for row in known):
+            columns.setdefault((int, *(row[name] for row in known)), Expr.of(name))
+    for formula in sorted(watch.numbers, key=lambda formula: len(formula.text)):
+        over = meaning.of(formula, rows[0], data=True)
+        column = None if over is None or not over.names else _column(over, known)
+        if over is None or column is None or all(item == column[0] for item in column):
+            continue
+        whole = all(type(item) is int for item in column)
+        made = as_expr(over) if whole else over
+        if made is not None and (whole or all(type(item) is float for item in column)):
+            columns.setdefault((type(column[0]), *column), made)
+            if formula in watch.lost and isinstance(made, Expr):
+                lost.setdefault(made)
+    return columns, tuple(lost)
+
+
+def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, int]]:
+    """Sizes at which two formulas part that are alike at all rows: ``7 - n % 7``, and that modulo 7."""
+    runs = [row for row in rows if traces.runs(row)]
+    tapes = [traces.at(row) for row in runs]
+    watch = tapes[0].watch if tapes else None
+    if watch is None:
+        return
+    meaning = Meanings([tape.watch for tape in tapes], runs)
+    alike: dict[tuple[float, ...], list[Formula]] = {}
+    for formula in watch.numbers:
+        over = meaning.of(formula, runs[0])
+        column = None if over is None or not over.names else _column(over, runs)
+        if over is not None and column is not None:
+            alike.setdefault(column, []).append(over)
+    found: list[dict[str, int]] = []
+    for first, *others in alike.values():
+        for other in {formula.text: formula for formula in others}.values():
+            if len(found) < MOST_TELLING and not any(_differ(first, other, row) for row in found):
+                row = _parting_row(traces, first, other, runs[0])
+                if row is not None:
+                    found.append(row)
+                    yield row
+
+
+def _parting_row(traces: Traces, one: Formula, two: Formula, base: Sizes) -> dict[str, int] | None:
+    contract = traces.agreed.contract
+    for name in sorted(one.names | two.names):
+        for size in range(2, FARTHEST_TELLING):
+            row = {**base, name: size}
+            if _differ(one, two, row) and contract.allows(row) and traces.runs(row):
+                return row
+    return None
+
+
+def _differ(one: Formula, two: Formula, row: Sizes) -> bool:
+    values = _column(one, [row]), _column(two, [row])
+    return None not in values and values[0] != values[1]
+
+
+def _column(formula: Formula, rows: Sequence[Sizes]) -> tuple[float, ...] | None:
+    try:
+        return tuple(formula.evaluate(row) for row in rows)
+    except (ArithmeticError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _one_of(tapes: Sequence[Tape], fitter: Fitter, shapes: Sequence[tuple[Any, ...]]) -> Tape:
@@ -140,11 +226,6 @@ def _in_range(contract: Contract, trial: dict[str, int], wanted: Mapping[str, in
     return all(dim.range.contains(trial[dim.name]) for dim in contract.dims)
 
 
-def _known(size: Expr | None) -> Any:
-    assert size is not None
-    return size if size.constant is None else size.constant
-
-
 def _spoken(size: Any) -> Expr | None:
     """A size in the contract's words: None if it depends on values."""
     made = Expr.of(size)
@@ -177,7 +258,16 @@ TOGETHER: tuple[Callable[[int], int], ...] = (
     lambda size: size * 4 // 3 + 2,
     lambda size: max(2, size * 3 // 4 - 1),
 )
+MOST_TELLING = 6
+FARTHEST_TELLING = 130
 NEAR = 12  # how far to look for a legal size
+
+
+def _near(contract: Contract, row: Sizes, name: str, size: int) -> Iterator[int]:
+    """Sizes near the wanted one; then those at which the relations hold, however far they lie apart."""
+    yield from (size + step for away in range(NEAR) for step in sorted({away, -away}, reverse=True))
+    legal = legal_sizes(contract.relations, row, name, contract.dim(name).range)
+    yield from sorted(legal, key=lambda other: (abs(other - size), -other))[: 2 * NEAR]
 
 
 def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -> dict[str, int] | None:
@@ -185,7 +275,7 @@ def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -
     row = dict(base)
     for name, size in wanted.items():
         others = {other for key, other in row.items() if key != name}
-        for near in (size + step for away in range(NEAR) for step in {away, -away}):
+        for near in _near(contract, row, name, size):
             trial = {**row, name: near}
             if near > 1 and near not in others and near != base[name] and _in_range(contract, trial, wanted):
                 row = trial
@@ -196,70 +286,8 @@ def _changed(contract: Contract, base: dict[str, int], wanted: dict[str, int]) -
     if contract.allows(row):
         return row if row != base else None
     space = Space(contract.ranges, contract.relations, typical=row)
-    legal = generic(space, set(base.values()), 1)
-    return legal[0] if legal else None
-
-
-class Traces:
-    """The tapes of a case, each traced once: functional, and of operators that have a translation."""
-
-    def __init__(self, case: Case, agreed: Agreed, own: Collection[Any]) -> None:
-        self.case, self.agreed, self.own = case, agreed, own
-        self.known: dict[tuple[Any, ...], Tape] = {}
-
-    def at(self, sizes: Sizes, seed: int = 0) -> Tape:
-        """The tape at ``sizes``."""
-        key = (*sorted(sizes.items()), seed)
-        if key not in self.known:
-            self.known[key] = self._trace(dict(sizes), seed)
-        return self.known[key]
-
-    def runs(self, sizes: Sizes) -> bool:
-        """Whether the model takes these sizes: with values made by rules it may refuse some that it takes otherwise."""
-        try:
-            self.at(sizes)
-        except CaptureFault:
-            return False
-        return True
-
-    def _trace(self, sizes: dict[str, int], seed: int) -> Tape:
-        return self.of_run(sizes, self.tensors(sizes, seed))
-
-    def of_run(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Tape:
-        """The tape of one run: without writes, of operators that have a translation."""
-        return expanded(functional(self.record(sizes, tensors)).used_only(), self.own).used_only()
-
-    def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
-        """Legal inputs of these sizes; another seed gives other values."""
-        agreed, given = self.agreed, dict(sizes)
-        return make_tensors(
-            self.case, agreed.rules, agreed.contract.shapes(given), given, seed, anew=seed > 0
-        )
-
-    def record(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> Tape:
-        """The tape of one run, as it was run."""
-        case = self.case
-        own = (*case.module.named_parameters(), *case.module.named_buffers())
-        names = {id(tensor): name for name, tensor in own}
-        made = answered(lambda: record(_flat(case), [tensor.clone() for tensor in tensors], names))
-        if isinstance(made, (Refusal, OutOfMemory)):
-            raise CaptureFault(
-                f"the model can't be traced at {_text(sizes)}: {made.text}",
-                where=line_of_exception(made.error),
-                hint="Call the model at these sizes to see why.",
-            ) from made.error
-        return made
-
-
-def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:
-    def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        return [tensor for _, tensor in flatten(case.call(tensors))[0]]
-
-    return call
-
-
-def _text(sizes: Sizes) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    made = generic(space, set(base.values()), 1)
+    return made[0] if made and min(made[0].values()) >= min(2, *base.values()) else None
 
 
 class Parted(CaptureFault):
@@ -268,8 +296,8 @@ class Parted(CaptureFault):
     def __init__(self, base: Sizes, other: Sizes, where: SourceLine | None) -> None:
         same = base == other
         super().__init__(
-            f"the model runs other operators at {_text(other)} "
-            + ("with other values" if same else f"than at {_text(base)}"),
+            f"the model runs other operators at {sizes_text(other)} "
+            + ("with other values" if same else f"than at {sizes_text(base)}"),
             where=where,
             hint="A branch or a loop there depends on "
             + (

@@ -16,7 +16,7 @@ from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation
 from anyshape.errors import SourceLine
 
-__all__ = ["Guard", "Program"]
+__all__ = ["Guard", "Limit", "Program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ class Guard:
         return str(self.condition.xreplace({s: sympy.Symbol(str(e)) for s, e in self.meaning.items()}))
 
     @property
+    def period(self) -> int:
+        """It may come and go within so many sizes; 0 where it turns once at most."""
+        if isinstance(self.condition, (sympy.LessThan, sympy.StrictLessThan)) and not self.condition.atoms(
+            sympy.Function
+        ):
+            return 0
+        return min(4096, max((abs(int(item)) for item in self.condition.atoms(sympy.Integer)), default=0))
+
+    @property
     def names(self) -> frozenset[str]:
         return frozenset(
             name for symbol in self.condition.free_symbols for name in self.meaning[symbol].names
@@ -68,6 +77,15 @@ def guard(condition: Any, meaning: Mapping[Any, Expr], where: SourceLine | None,
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """A condition on sizes beyond which a program was not captured: what lies there, and the line."""
+
+    relation: Relation
+    why: str
+    where: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A graph over symbolic sizes, and the conditions under which it is the module's own."""
 
@@ -75,6 +93,7 @@ class Program:
     rung: Rung
     outputs: tuple[tuple[Expr | None, ...], ...]
     guards: tuple[Guard, ...] = field(default=())
+    within: tuple[Limit, ...] = field(default=())
 
     @property
     def proved(self) -> bool:
@@ -83,9 +102,16 @@ class Program:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """Where the graph takes one of two ways, each condition once."""
-        found = {str(body.condition): body for body in bodies(self.body) if isinstance(body, Split)}
+        """Where the graph takes one of two ways by its sizes, each condition once."""
+        splits = (body for body in bodies(self.body) if isinstance(body, Split))
+        found = {str(body.condition): body for body in splits if isinstance(body.condition, Relation)}
         return tuple(found.values())
+
+    @property
+    def questions(self) -> tuple[Split, ...]:
+        """Where it takes one of two ways by the values of its inputs."""
+        splits = (body for body in bodies(self.body) if isinstance(body, Split))
+        return tuple(body for body in splits if isinstance(body.condition, Tape))
 
     @property
     def open_guards(self) -> tuple[Guard, ...]:

@@ -1,73 +1,193 @@
-"""Where Python looks at values: accepted only if what it saw follows from sizes, or if the way it took is right for
-values that it would see otherwise.
+"""Where Python looks at values: each look is answered the other way to see what hangs on it.
 
-Models skip work that values make needless (a mask of ones), or check them. The tape has one way: the other answer is
-provoked with other values, and the tape has to give the model's own result there too.
+A look is a truth that Python asks of a tensor (``if mask.all()``), or a comparison with a number that hangs on values.
+What the other answer changes tells what it is: nothing; a check that raises, which a graph can leave out; or another
+way through the model, of which a graph that knows the truth can choose (`capture/values.py`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import linecache
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from anyshape.capture.tape import Fitter, Tape, play
+from anyshape.capture.tape import Tape, play
+from anyshape.capture.tape.steps import Read, Value, leaves
+from anyshape.capture.traces import Traces
 from anyshape.compare import same
 from anyshape.errors import CaptureFault, SourceLine
-from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, answered
+from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
 
-__all__ = ["check_reads"]
+__all__ = ["Look", "check_reads", "open_look", "outline"]
 
-Trace = Callable[[Sequence[torch.Tensor]], Tape]
+Sizes = Mapping[str, int]
+
+MOST_LOOKS = 24
+NOTHING, CHECK, WAY = "nothing", "a check", "a way"
 
 
-def check_reads(
-    case: Case, tapes: Sequence[Tape], fitter: Fitter, tensors: Sequence[torch.Tensor], trace: Trace
-) -> None:
-    """`CaptureFault` where the tapes rely on values. ``tensors`` are the first tape's, ``trace`` records others."""
-    counts = {len(tape.reads) for tape in tapes}
-    open_lines: dict[SourceLine | None, Any] = {}
-    for reads in zip(*(tape.reads for tape in tapes), strict=False):
-        seen = [read.seen for read in reads]
-        moves = all(type(item) is int for item in seen) and len(set(seen)) > 1
-        if len(counts) > 1 or not moves or fitter.size(seen) is None:
-            open_lines.setdefault(reads[0].where, reads[0].seen)
-    if open_lines:
-        for line in _settled(case, tapes[0], tensors, trace, set(open_lines)):
-            open_lines.pop(line, None)
-    for where, seen in open_lines.items():
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A truth that Python saw of values."""
+
+    key: Any
+    truth: bool
+    where: SourceLine | None
+    value: Value | None  # the tensor whose truth it is; None for a comparison of numbers
+
+
+def open_look(traces: Traces, sizes: Sizes) -> Look | None:
+    """The first look at values in a run on which the way through the model hangs; None if there is none."""
+    for look in _looks(traces, sizes)[:MOST_LOOKS]:
+        if look.key not in traces.answers and _status(traces, sizes, look) == WAY:
+            return look
+    return None
+
+
+def _looks(traces: Traces, sizes: Sizes) -> list[Look]:
+    """All looks of a run."""
+    tape = traces.at(sizes)
+    found = [Look(read.key, read.seen, read.where, read.value) for read in tape.reads if read.is_truth]
+    moving = _moving(traces, sizes)
+    watch = tape.watch
+    for decision in watch.decisions if watch is not None else ():
+        if decision.condition.names & moving:
+            found.append(Look(decision.key, decision.truth, decision.where, None))
+    return found
+
+
+def _moving(traces: Traces, sizes: Sizes) -> set[str]:
+    """Numbers that are no sizes: read out of tensors, or other at the same sizes with other values."""
+    tapes = (traces.at(sizes), *traces.with_other_values(sizes))
+    watches = [tape.watch for tape in tapes if tape.watch is not None]
+    first = watches[0]
+    moving = {name for watch in watches for name in watch.reads}
+    for watch in watches[1:]:
+        moving |= {name for name, size in first.sizes.items() if watch.sizes.get(name, size) != size}
+    return moving
+
+
+def _status(traces: Traces, sizes: Sizes, look: Look) -> str:
+    """What hangs on a look: found once."""
+    if look.key not in traces.settled:
+        traces.settled[look.key] = _found(traces, sizes, look)
+    return str(traces.settled[look.key])
+
+
+def _found(traces: Traces, sizes: Sizes, look: Look) -> str:
+    here = traces.at(sizes)
+    try:
+        other = traces.of_run(sizes, traces.tensors(sizes), {look.key: not look.truth})
+    except CaptureFault as fault:
+        if _raised(fault.__cause__):
+            return CHECK
+        return _among_values(traces, sizes, look)
+    return NOTHING if outline(here) == outline(other) else WAY
+
+
+def _raised(error: BaseException | None) -> bool:
+    """Whether an exception comes from a line that says so: ``raise`` or ``assert``."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    if not frames:
+        return False
+    text = linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
+    return any(word in text.split() for word in ("raise", "assert"))
+
+
+def _among_values(traces: Traces, sizes: Sizes, look: Look) -> str:
+    """With these values the other way does not run. With values that lead there by themselves it may."""
+    for tape in traces.with_other_values(sizes):
+        seen = {read.key: read.seen for read in tape.reads}
+        decided = {decision.key: decision.truth for decision in tape.watch.decisions} if tape.watch else {}
+        if {**seen, **decided}.get(look.key, look.truth) != look.truth:
+            return WAY
+    raise CaptureFault(
+        "Python looks at the values of a tensor, and with these values the model runs one way only: "
+        "what it does otherwise can't be seen",
+        where=look.where,
+        hint="Give an example of the other way too (examples=[...]), or compute it with tensors (torch.where).",
+    )
+
+
+def outline(tape: Tape) -> list[Any]:
+    """All that a tape does, in numbers."""
+    ids: dict[Value, int] = {}
+
+    def told(leaf: Any) -> Any:
+        return ("value", ids.setdefault(leaf, len(ids))) if isinstance(leaf, Value) else repr(leaf)
+
+    made = [
+        (
+            step.target,
+            [told(leaf) for leaf in leaves((step.args, dict(step.kwargs)))],
+            [told(v) for v in step.outputs],
+        )
+        for step in tape.steps
+    ]
+    return [*made, [told(value) for value in tape.outputs]]
+
+
+def check_reads(traces: Traces, tapes: Sequence[Tape]) -> None:
+    """`CaptureFault` where the tapes rely on values in a way that a graph can't follow."""
+    sizes = traces.agreed.generic
+    settled = {*traces.answers, *(key for key, status in traces.settled.items() if status != WAY)}
+    open_reads = [read for tape in tapes for read in tape.reads if _is_open(read) and read.key not in settled]
+    for read in open_reads:
+        if read.is_truth and _status(traces, sizes, _look_of(read)) != WAY:
+            settled.add(read.key)
+    left = {read.where: read for read in open_reads if read.key not in settled}
+    if left:
+        for line in _right_anyway(traces, sizes, tapes[0], set(left)):
+            left.pop(line, None)
+    for where, read in left.items():
         raise CaptureFault(
-            f"Python looks at the values of a tensor ({_short(seen)}): a graph can't follow what it does",
+            f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
             where=where,
             hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
         )
 
 
-def _settled(
-    case: Case, tape: Tape, tensors: Sequence[torch.Tensor], trace: Trace, lines: set[SourceLine | None]
+def _look_of(read: Read) -> Look:
+    return Look(read.key, read.seen, read.where, read.value)
+
+
+def _is_open(read: Read) -> bool:
+    """An integer of one tensor goes on as a size that the graph computes."""
+    return read.value is None or type(read.seen) is not int
+
+
+def _right_anyway(
+    traces: Traces, sizes: Sizes, tape: Tape, lines: set[SourceLine | None]
 ) -> set[SourceLine | None]:
     """The lines that were made to see something else. None of them, if the tape was wrong at any of these values."""
     before = {read.where: read.seen for read in tape.reads if read.where in lines}
     settled = set()
-    for other in _variants(tensors):
-        expected = case.run(other)
+    for other in _variants(traces.tensors(sizes)):
+        expected = traces.case.run(other)
         if not isinstance(expected, Outputs):
             continue  # values that the model refuses tell nothing
         try:
-            again = trace(other)
+            again = traces.record(sizes, other)
+            got = _played(tape, other)
         except CaptureFault:
             continue
-        copies = [tensor.clone() for tensor in other]
-        got = answered(functools.partial(play, tape, copies))
-        if isinstance(got, (Refusal, OutOfMemory)):
-            return set()
-        if not all(same(one, two, 1e-3, 1e-4) for one, two in zip(expected.tensors, got, strict=True)):
+        if got is None or not all(
+            same(one, two, 1e-3, 1e-4) for one, two in zip(expected.tensors, got, strict=True)
+        ):
             return set()
         now = {read.where: read.seen for read in again.reads}
         settled |= {line for line, seen in before.items() if repr(now.get(line)) != repr(seen)}
     return settled
+
+
+def _played(tape: Tape, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    got = answered(functools.partial(play, tape, [tensor.clone() for tensor in tensors]))
+    return None if isinstance(got, (Refusal, OutOfMemory)) else got
 
 
 def _variants(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

@@ -4,9 +4,9 @@ PyTorch's recurrent kernels loop over time inside C++, so ``torch.export`` eithe
 or unrolls it. Under :func:`recurrent_as_operators` the call is kept whole: its shapes are known without
 looking at a size, and lower/operators/recurrent.py turns it into ONNX operators that loop at run time.
 
-Two calls keep PyTorch's own path, because ONNX has no operator that means the same: dropout between layers
-while training, and an LSTM with a projection (``proj_size``). Packed sequences are not captured here either:
-PyTorch's own operators for them, which pack, run the layers, and pad again, are translated as they are.
+One call keeps PyTorch's own path, because ONNX has no operator that means the same: dropout between layers
+while training. Packed sequences are not captured here either: PyTorch's own operators for them, which pack,
+run the layers, and pad again, are translated as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from anyshape.torch_bridge.schemas import Operator
 
-__all__ = ["OPERATORS", "missing_in_onnx", "recurrent_as_operators"]
+__all__ = ["OPERATORS", "drops_out", "recurrent_as_operators"]
 
 
 _SCHEMA = (
@@ -82,8 +82,17 @@ OPERATORS: dict[Callable[..., Any], Operator] = {
 }
 
 
-_LAYER_PARAMETERS = ("params", "has_biases", "num_layers", "dropout", "train", "bidirectional")
-_DENSE_PARAMETERS = ("input", "hx", *_LAYER_PARAMETERS, "batch_first")
+_DENSE_PARAMETERS = (
+    "input",
+    "hx",
+    "params",
+    "has_biases",
+    "num_layers",
+    "dropout",
+    "train",
+    "bidirectional",
+    "batch_first",
+)
 
 
 @contextmanager
@@ -129,16 +138,9 @@ def _has_onnx_operator(call: dict[str, Any]) -> bool:
     # weights to where a dense call has the flag for biases.
     if "batch_first" not in call or not isinstance(call["has_biases"], bool):
         return False
-    return missing_in_onnx(*(call[name] for name in _LAYER_PARAMETERS)) is None
+    return not drops_out(call["num_layers"], call["dropout"], call["train"])
 
 
-def missing_in_onnx(
-    params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool
-) -> str | None:
-    """What these layers do that ONNX's operators don't, or None."""
-    if train and dropout > 0 and num_layers > 1:
-        return "dropout between layers while training"
-    # A projection adds a fifth weight to each direction of each layer.
-    if len(params) != num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2):
-        return "a projection (proj_size)"
-    return None
+def drops_out(num_layers: int, dropout: float, train: bool) -> bool:
+    """Whether there is dropout between layers, which ONNX's operators don't have."""
+    return train and dropout > 0 and num_layers > 1

@@ -1,7 +1,9 @@
 """Rung 4: where the model takes another path at other sizes, each side is captured and a condition chooses.
 
-A boundary is found by trial: between two rows whose tapes part, the one dim that makes the difference is moved by
-bisection to the last size on this side. A difference that comes and goes is one of remainders.
+The condition is the model's own: the decision that tells the runs on one side from those on the other. Where none is
+known, since C code decides behind Python's back, a boundary is looked for by trial: between two rows whose tapes part,
+the one dim that makes the difference is moved by bisection to the last size on this side. A difference that comes and
+goes is one of remainders.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from anyshape.capture.choices import capture_choices
-from anyshape.capture.differential import Parted, Traces, capture_differential, parting
-from anyshape.capture.program import Program
-from anyshape.capture.tape import Apart, Split, chosen, rolled_up
-from anyshape.dims import Expr, Relation, Space, generic
-from anyshape.errors import CaptureFault
+from anyshape.capture.decisions import Turn, Turns, explored
+from anyshape.capture.differential import Parted, capture_differential, parting
+from anyshape.capture.program import Limit, Program
+from anyshape.capture.tape import Apart, NoExpression, Split, chosen, rolled_up
+from anyshape.capture.traces import Traces
+from anyshape.contract.agree import Agreed
+from anyshape.dims import Expr, Relation, Space, fit, fit_real, generic
+from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["MOST_REGIONS", "capture_regions"]
+__all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends"]
 
-MOST_REGIONS = 8
+MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
+ROOM = 64
 
 Sizes = Mapping[str, int]
 Alike = Callable[
@@ -28,16 +34,152 @@ Alike = Callable[
 
 
 def capture_regions(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
-    """The program of all regions, joined by conditions on sizes; `CaptureFault` if there are too many."""
+    """The program of all regions, joined by conditions on sizes.
+
+    Of more regions than `MOST_REGIONS`, those next to the example are captured, and the program says where it ends.
+    """
+    return _captured(traces, further, [MOST_REGIONS])
+
+
+def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Program:
+    """One side, split again as long as the ``budget`` of ways lasts, which all sides share."""
+    turns = explored(traces)
+    rows = [*turns.rows, *(row for row in further if row not in turns.rows)]
+    chosen_by_layers = _by_layers(traces, turns, further)
+    if chosen_by_layers is not None:
+        return chosen_by_layers
     try:
-        return capture_differential(traces, further)
-    except Parted as parted:
-        if parted.base != parted.other and _in_layers(traces, parted):
+        program = capture_differential(traces, rows)
+    except CaptureFault as fault:
+        if isinstance(fault, Parted):
+            if fault.base == fault.other:
+                raise
+            if _in_layers(traces, fault):
+                try:
+                    return capture_choices(traces, further)
+                except CaptureFault:
+                    pass  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
+        boundary = _telling(traces, turns, rows, fault)
+        if boundary is None:
+            raise
+        program = _split(traces, rows, boundary, budget)
+    return replace(program, within=(*program.within, *ends(traces.agreed, turns.beyond)))
+
+
+Boundary = tuple[Relation, SourceLine | None]
+
+
+def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
+    """Decisions whose other side is too large to be run here end the program."""
+    why = "the model goes another way beyond, at sizes too large to be run here"
+    made = []
+    for turn in beyond:
+        if turn.relation is not None:
+            kept = turn.relation if turn.holds(agreed.generic) else _negated(turn.relation)
+            made.append(Limit(kept, why, turn.where))
+    return made
+
+
+def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: list[int]) -> Program:
+    """Both sides of a boundary; when the ``budget`` is spent, the side of the example."""
+    condition, where = boundary
+    here = condition if condition.holds(traces.agreed.generic) else _negated(condition)
+    budget[0] -= 1
+    if budget[0] <= 0:
+        why = f"the model takes more than {MOST_REGIONS} ways, depending on its sizes"
+        if not _leaves_room(traces.agreed, here):
+            raise CaptureFault(
+                f"{why}: those at {here} are not the last",
+                where=where,
+                hint="Declare a smaller range for the dim that chooses them.",
+            )
+        program = _captured(*_side(traces, here, rows), budget)
+        return replace(program, within=(*program.within, Limit(here, why, where)))
+    near = _captured(*_side(traces, here, rows), budget)
+    far = _captured(*_side(traces, _negated(here), rows), budget)
+    if [len(shape) for shape in near.outputs] != [len(shape) for shape in far.outputs]:
+        raise CaptureFault(
+            f"the model returns other tensors where {here}: {len(near.outputs)} with "
+            f"{_ranks(near)} axes, beyond {len(far.outputs)} with {_ranks(far)}",
+            where=where,
+            hint="Return tensors of one number and rank at every size.",
+        )
+    plain = here.op == "==" or (here.op == "<=" and here.left.constant is None)
+    body = (
+        Split(here, where, near.body, far.body)
+        if plain  # as a person would say it: n <= 8, and not 9 <= n
+        else Split(_negated(here), where, far.body, near.body)
+    )
+    within = (*near.within, *far.within)
+    return Program(body, "regions", outputs=common_shapes(near.outputs, far.outputs), within=within)
+
+
+def _leaves_room(agreed: Agreed, limit: Relation) -> bool:
+    """Whether a limit lies far out: a way for every few sizes is a loop that was not understood, not a contract."""
+    return all(
+        sum(limit.holds({**agreed.generic, name: size}) for size in range(1, ROOM + 1)) == ROOM
+        for name in limit.names
+    )
+
+
+def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: CaptureFault) -> Boundary | None:
+    """The boundary that explains best why the rows can't be captured as one; None if there is none."""
+    runs = [row for row in rows if traces.runs(row)]
+    apart = [turn for turn in turns.found if len({turn.holds(row) for row in runs}) > 1]
+    known = [turn for turn in apart if turn.relation is not None]
+    if isinstance(fault, Parted):
+        known = [turn for turn in known if turn.holds(fault.base) != turn.holds(fault.other)]
+        home = traces.at(fault.base)
+        alike = [parting(home, traces.at(row)) is None for row in runs]
+        scores = [
+            sum(
+                (turn.holds(row) == turn.holds(fault.base)) == same
+                for row, same in zip(runs, alike, strict=True)
+            )
+            for turn in known
+        ]
+    else:
+        scores = [_explained(turn, fault) for turn in known]
+    if known:
+        turn = known[scores.index(max(scores))]
+        return turn.relation, turn.where  # type: ignore[return-value]
+    if isinstance(fault, Parted):
+        condition = _boundary(traces, fault)
+        return None if condition is None else (condition, fault.where)
+    return None
+
+
+def _explained(turn: Turn, fault: CaptureFault) -> int:
+    """On how many sides of a decision a number that moves is an expression of the dims."""
+    if not isinstance(fault, NoExpression) or not fault.rows:
+        return 0
+    count = 0
+    for side in (True, False):
+        places = [k for k, row in enumerate(fault.rows) if turn.holds(row) is side]
+        column = [fault.column[k] for k in places]
+        rows = [fault.rows[k] for k in places]
+        if len(set(column)) == 1 or (column and _fits(rows, column)):
+            count += 1
+    return count
+
+
+def _fits(rows: Sequence[Sizes], column: Sequence[int | float]) -> bool:
+    if all(isinstance(item, int) for item in column):
+        return fit(rows, [int(item) for item in column]) is not None
+    return fit_real(rows, [float(item) for item in column]) is not None
+
+
+def _by_layers(traces: Traces, turns: Turns, further: Sequence[Sizes]) -> Program | None:
+    """The program in which each layer chooses, where a decision is known to part and join the tapes layer by layer."""
+    base = traces.agreed.generic
+    for turn in turns.found:
+        other = next((row for row in turns.rows if turn.holds(row) != turn.holds(base)), None)
+        if other is not None and traces.runs(base) and _in_layers(traces, Parted(base, other, turn.where)):
             try:
                 return capture_choices(traces, further)
             except CaptureFault:
-                pass  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
-    return _captured(traces, further, [MOST_REGIONS])
+                return None  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
+    return None
 
 
 def _in_layers(traces: Traces, parted: Parted) -> bool:
@@ -50,36 +192,6 @@ def _in_layers(traces: Traces, parted: Parted) -> bool:
     return len(lines) > len(set(lines))
 
 
-def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Program:
-    """One side, split again as long as the ``budget`` of ways lasts, which all sides share."""
-    try:
-        return capture_differential(traces, further)
-    except Parted as parted:
-        if parted.base == parted.other:
-            raise
-        budget[0] -= 1
-        if budget[0] <= 0:
-            raise CaptureFault(
-                f"the model takes more than {MOST_REGIONS} ways, depending on its sizes: {parted.what}",
-                where=parted.where,
-                hint="Declare a smaller range for the dim that chooses them.",
-            ) from parted
-        condition = _boundary(traces, parted)
-        if condition is None:
-            raise
-        then = _captured(*_side(traces, condition, further), budget)
-        otherwise = _captured(*_side(traces, _negated(condition), further), budget)
-        if [len(shape) for shape in then.outputs] != [len(shape) for shape in otherwise.outputs]:
-            raise CaptureFault(
-                f"the model returns other tensors where {condition}: {len(then.outputs)} with "
-                f"{_ranks(then)} axes, beyond {len(otherwise.outputs)} with {_ranks(otherwise)}",
-                where=parted.where,
-                hint="Return tensors of one number and rank at every size.",
-            ) from parted
-        body = Split(condition, parted.where, then.body, otherwise.body)
-        return Program(body, "regions", outputs=_common(then.outputs, otherwise.outputs))
-
-
 def _ranks(program: Program) -> str:
     return ", ".join(str(len(shape)) for shape in program.outputs)
 
@@ -87,7 +199,7 @@ def _ranks(program: Program) -> str:
 Shapes = tuple[tuple[Expr | None, ...], ...]
 
 
-def _common(one: Shapes, two: Shapes) -> Shapes:
+def common_shapes(one: Shapes, two: Shapes) -> Shapes:
     """Sizes of outputs where both sides agree on them."""
     return tuple(
         # Where the sides differ, the one that is not a number may hold for both; the runs will tell.
@@ -97,8 +209,12 @@ def _common(one: Shapes, two: Shapes) -> Shapes:
 
 
 def _negated(relation: Relation) -> Relation:
+    if relation.op == "<=" and relation.right.constant is None:
+        return Relation(relation.right, "<=", relation.left - 1)
     if relation.op == "<=":
         return Relation(relation.right + 1, "<=", relation.left)
+    if relation.op == "<":
+        return Relation(relation.right, "<=", relation.left)
     return Relation(relation.left, "!=" if relation.op == "==" else "==", relation.right)
 
 
@@ -108,15 +224,25 @@ def _side(traces: Traces, condition: Relation, further: Sequence[Sizes]) -> tupl
     contract = replace(agreed.contract, relations=(*agreed.contract.relations, condition))
     base = agreed.generic
     if not contract.allows(base):
-        space = Space(contract.ranges, contract.relations, typical=base)
-        rows = [row for row in (*further, *generic(space, (), 3)) if contract.allows(row)]
-        ranked = sorted(rows, key=lambda row: (min(row.values()) < 2, sum(row[n] != base[n] for n in base)))
+        there = [row for row in further if contract.allows(row)]
+        near = [dict(base), *there]
+        made = [
+            row
+            for typical in near
+            for row in generic(Space(contract.ranges, contract.relations, typical=typical), (), 2)
+        ]
+        rows = [row for row in (*made, *there) if contract.allows(row)]
+        ranked = sorted(rows, key=lambda row: (min(row.values()) < 2, _alike_sizes(row), sum(row.values())))
         if not ranked:
             raise CaptureFault(f"no sizes were found at which {condition}")
         base = ranked[0]
-    side = Traces(traces.case, replace(agreed, contract=contract, generic=dict(base)), traces.own)
-    side.known = traces.known
+    side = traces.beside(replace(agreed, contract=contract, generic=dict(base)))
     return side, [row for row in further if contract.allows(row)]
+
+
+def _alike_sizes(row: Sizes) -> int:
+    """How many dims share their size with another: coincidences that a graph must not take for laws."""
+    return len(row) - len(set(row.values()))
 
 
 def _boundary(traces: Traces, parted: Parted) -> Relation | None:

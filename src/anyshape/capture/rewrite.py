@@ -89,6 +89,15 @@ def fftfreq(n: Any, d: float = 1.0, **options: Any) -> Any:
     return torch.where(places < (n + 1) // 2, places, places - n) / (torch.full_like(places, n) * d)
 
 
+def rfftfreq(n: Any, d: float = 1.0, **options: Any) -> Any:
+    if not _symbolic(n):
+        return NotImplemented
+    places = torch.arange(
+        n // 2 + 1, dtype=options.pop("dtype", None) or torch.get_default_dtype(), **options
+    )
+    return places / (torch.full_like(places, n) * d)
+
+
 def tril_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> Any:
     if not _symbolic(row, col, offset):
         return NotImplemented
@@ -293,18 +302,6 @@ def _between_edges(length: Any, align_corners: bool, like: Tensor) -> Any:
     return (2 * places + 1) / length - 1
 
 
-def irfft(input: Tensor, n: Any = None, dim: int = -1, norm: str | None = None) -> Any:
-    """The other half of the spectrum is the first one's mirror; with both it is a plain inverse transform."""
-    bins = input.shape[dim]
-    length = 2 * (bins - 1) if n is None else n
-    if not input.is_complex() or not _symbolic(bins) or not _same([length // 2 + 1], [bins]):
-        return NotImplemented
-    half = torch.view_as_real(input.movedim(dim, -1))
-    mirror = half[..., 1 : (length + 1) // 2, :].flip(-2) * torch.tensor([1.0, -1.0], device=input.device)
-    both = torch.view_as_complex(torch.cat([half, mirror], -2))
-    return torch.fft.ifft(both, norm=norm).real.movedim(-1, dim)
-
-
 def istft(
     input: Tensor,
     n_fft: int,
@@ -357,7 +354,7 @@ REWRITES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.hann_window: hann_window,
     torch.hamming_window: hamming_window,
     torch.fft.fftfreq: fftfreq,
-    torch.fft.irfft: irfft,
+    torch.fft.rfftfreq: rfftfreq,
     torch.istft: istft,
     Tensor.istft: istft,
     torch.tril_indices: tril_indices,

@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from anyshape.capture.exported import exported_tape
+from anyshape.capture.padding import padding_left_out
 from anyshape.capture.program import Guard, Program, guard
 from anyshape.capture.recurrent import recurrent_as_operators
 from anyshape.capture.rewrite import sizes_kept
@@ -22,8 +23,8 @@ from anyshape.errors import CaptureFault
 from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
-from anyshape.source.lines import first_line, innermost_line, line_of_exception
-from anyshape.torch_bridge import process, shape_env, tracing
+from anyshape.source.lines import first_line, innermost_caller, innermost_line, line_of_exception
+from anyshape.torch_bridge import control_flow, process, shape_env, tracing
 
 __all__ = ["Flat", "NoTape", "capture_symbolic", "meanings", "traced"]
 
@@ -96,12 +97,15 @@ def traced(
         for item in contract.inputs
     )
     with (
+        case.unchanged(),
         process.quiet(),
         contextlib.redirect_stdout(io.StringIO()),  # torch prints the graph of a trace that it gives up
         contextlib.redirect_stderr(io.StringIO()),
         tracing.size_oblivious(),
         shape_env.guards_with_lines(innermost_line),
         recurrent_as_operators(),
+        padding_left_out(),
+        control_flow.run_by(control_flow.Refused(_elsewhere)),
         within,
         torch.no_grad(),
     ):
@@ -115,6 +119,12 @@ def traced(
             hint="Rewrite that line so that it does not turn a size or a value into a Python number.",
         ) from made.error
     return made
+
+
+def _elsewhere(name: str) -> CaptureFault:
+    return CaptureFault(
+        f"the model has {name}, which is not traced with symbolic sizes", where=innermost_caller()
+    )
 
 
 def _dims_text(contract: Contract) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anyshape.contract.contract import Contract, Dim, Origin, Tensor
-from anyshape.contract.declare import FREE, STATIC, UNLISTED, Declaration, Size
+from anyshape.contract.declare import FOUND, FREE, STATIC, UNLISTED, Declaration, Size
 from anyshape.contract.naming import name_dims
 from anyshape.dims import Expr, Mismatch, Range, Relation, Space, bind, isqrt, names
 from anyshape.dims import generic as generic_rows
@@ -16,7 +16,9 @@ from anyshape.inputs.structure import shown
 from anyshape.inputs.values import Rule
 from anyshape.probe import Evidence, FoundDim
 
-__all__ = ["Agreed", "agree"]
+__all__ = ["CHANGES_ITSELF", "Agreed", "agree"]
+
+CHANGES_ITSELF = "the model changes itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def agree(case: Case, declaration: Declaration, evidence: Evidence, notes: Seque
                 union.free |= found.names
     _pin_static(case, declaration, evidence, union)
     _name_the_rest(case, declaration, evidence, union)
+    _take_relations(evidence, union)
     return _agreed(case, declaration, evidence, union)
 
 
@@ -167,6 +170,14 @@ def _name_the_rest(case: Case, declaration: Declaration, evidence: Evidence, uni
         union.meaning[provisional] = Expr.of(name)
 
 
+def _take_relations(evidence: Evidence, union: _Union) -> None:
+    """What was found of sizes together, in terms of the names; what the names say already is left out."""
+    for relation in evidence.relations:
+        named = Relation(union.resolved(relation.left), relation.op, union.resolved(relation.right))
+        if named.names:
+            union.relations.append(named)
+
+
 def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Union) -> Agreed:
     shapes = [
         tuple(union.written(size, found) for size, found in zip(sizes, shape, strict=True))
@@ -202,7 +213,7 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         inputs,
         relations=tuple(dict.fromkeys(union.relations)),
         constants=tuple((path, shown(value)) for path, value in case.constants),
-        notes=(*case.notes, *union.notes, *_notes(evidence)),
+        notes=(*case.notes, *union.notes, *_fixed(case, declaration, evidence), *_notes(evidence)),
         arguments=case.argument_names,
         input_structure=case.structure.to_json(),
     )
@@ -211,6 +222,19 @@ def _agreed(case: Case, declaration: Declaration, evidence: Evidence, union: _Un
         space = Space(contract.ranges, contract.relations, typical=clipped)
         clipped = next(iter(generic_rows(space, case.weight_sizes())), clipped)
     return Agreed(contract, rules, clipped, frozenset(declaration.ranges))
+
+
+def _fixed(case: Case, declaration: Declaration, evidence: Evidence) -> list[str]:
+    """Why sizes can't vary that no weight has and nobody declared fixed: PyTorch's own words, and the line."""
+    places: dict[str, list[str]] = {}
+    weights = case.weight_sizes()
+    for (number, axis), objection in sorted(evidence.objections.items()):
+        item, size = case.inputs[number], case.shapes[number][axis]
+        if size in weights or declaration.sizes[number][axis] is not FOUND:
+            continue
+        where = f" ({objection.where.file}:{objection.where.line})" if objection.where else ""
+        places.setdefault(f"{objection.text}{where}", []).append(f"{item.path} axis {axis} at {size}")
+    return [f"fixed: {' and '.join(axes)}: {said}" for said, axes in places.items()]
 
 
 def _notes(evidence: Evidence) -> list[str]:
@@ -324,6 +348,13 @@ def _checked_range(name: str, declared: Range | None, found: Range, source: Foun
 
 def _reason(range_: Range, found: Range, source: FoundDim | None) -> str:
     """Why the range ends where it does, if PyTorch ended it."""
+    if (
+        source is not None
+        and source.changes_itself
+        and source.below is not None
+        and range_.minimum == found.minimum
+    ):
+        return f"{CHANGES_ITSELF} below, {source.below.file}:{source.below.line}"
     if source is None or source.above is None or range_.maximum is None or range_.maximum != found.maximum:
         return ""
     return f"{source.above_error.partition(':')[0]} above, {source.above.file}:{source.above.line}"

@@ -58,8 +58,8 @@ def _places(case: Case, name: str, shapes: Sequence[tuple[Expr, ...]]) -> list[P
             affine = (size if square is None else square[0]).affine()
             if affine is not None and name in affine[0]:
                 place = Place(item, axis, affine[0][name], shape, square is not None)
-                places.append((size.names != {name}, place.squared, place))
-    return [place for *_, place in sorted(places, key=lambda ranked: ranked[:2])]
+                places.append((size.names != {name}, place.squared, place.unit > 1, place))
+    return [place for *_, place in sorted(places, key=lambda ranked: ranked[:3])]
 
 
 def _candidates(places: list[Place], indexed: bool) -> list[str]:

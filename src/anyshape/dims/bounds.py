@@ -232,6 +232,8 @@ def _name_interval(name: str, ranges: Mapping[str, Range]) -> Interval:
 
 
 def _call_interval(call: Call, ranges: Mapping[str, Range]) -> Interval:
+    if call.formula is not None:
+        return _EVERYTHING
     intervals = [_interval(argument, ranges) for argument in call.arguments]
     first = intervals[0]
     if call.function == "//":

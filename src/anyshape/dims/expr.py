@@ -14,11 +14,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, Union
+from typing import Protocol, TypeAlias, Union
 
 from anyshape.errors import UsageError
 
-__all__ = ["Call", "Expr", "ceildiv", "isqrt", "log2", "maximum", "minimum"]
+__all__ = ["Call", "Computation", "Expr", "ceildiv", "computed", "isqrt", "log2", "maximum", "minimum"]
 
 Atom: TypeAlias = Union[str, "Call"]
 Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
@@ -27,6 +27,16 @@ Term: TypeAlias = tuple[Monomial, int]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LARGEST_POWER = 64
 _UNIT: Monomial = ()
+
+
+class Computation(Protocol):
+    """What a program computed from sizes, in ways that are no arithmetic of integers (`dims.formula.Formula`)."""
+
+    def evaluate(self, sizes: Mapping[str, int]) -> float: ...
+
+    def substitute(self, replacements: Mapping[str, Expr | int]) -> Computation: ...
+
+    def whole(self) -> Expr: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +49,18 @@ class Call:
     text: str
     function: str = field(compare=False)
     arguments: tuple[Expr, ...] = field(compare=False)
+    formula: Computation | None = field(default=None, compare=False)
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
         """The value of the call at these sizes."""
+        if self.formula is not None:
+            return int(self.formula.evaluate(sizes))
         return _COMPUTE[self.function](*[argument.evaluate(sizes) for argument in self.arguments])
 
     def substitute(self, replacements: Mapping[str, Expr | int]) -> Expr:
         """The call with names replaced, simplified again."""
+        if self.formula is not None:
+            return self.formula.substitute(replacements).whole()
         return _APPLY[self.function](*[argument.substitute(replacements) for argument in self.arguments])
 
 
@@ -102,6 +117,11 @@ class Expr:
             return 0
         monomial, coefficient = self.terms[0]
         return None if monomial else coefficient
+
+    @property
+    def offset(self) -> int:
+        """The number that is added to all else: of ``n + 1``, 1."""
+        return dict(self.terms).get(_UNIT, 0)
 
     @property
     def name(self) -> str | None:
@@ -269,6 +289,12 @@ class Expr:
 
 _ZERO = Expr(())
 _ONE = Expr(((_UNIT, 1),))
+
+
+def computed(text: str, formula: Computation, names: Iterable[str]) -> Expr:
+    """An integer that a formula computes, as an atom of expressions."""
+    call = Call(text, "formula", tuple(map(Expr.of, sorted(names))), formula)
+    return Expr(((((call, 1),), 1),))
 
 
 def ceildiv(dividend: Expr | int, divisor: Expr | int) -> Expr:

@@ -4,6 +4,7 @@
 ``_a0_1``     the size of axis 1 of input 0, in a repair
 ``_data_u0``  a size that depends on values
 ``_i0``       the place along axis 0 in a tensor that is made of places
+``_s0``       a size of a tensor in between, as a line of the model sees it
 ``_t0``       the number of a round, in a loop at that depth
 ``_x0``       the size of axis 0 of a step's first input, in a formula that many steps share
 """
@@ -12,7 +13,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DATA", "axis_size", "data", "found", "input_size", "is_found", "is_reserved", "place", "round_of"]
+__all__ = [
+    "DATA",
+    "axis_size",
+    "data",
+    "found",
+    "input_size",
+    "is_found",
+    "is_reserved",
+    "place",
+    "round_of",
+    "seen_size",
+]
 
 
 DATA = "_data"
@@ -49,6 +61,10 @@ def place(axis: int) -> str:
 
 def round_of(depth: int) -> str:
     return f"_t{depth}"
+
+
+def seen_size(number: int) -> str:
+    return f"_s{number}"
 
 
 def input_size(axis: int) -> str:

@@ -28,15 +28,15 @@ _NEARBY = 128
 class Space:
     """The sizes that are legal, and what is known about which of them matter.
 
-    `interesting` sizes must be tried (both sides of a guard), `typical` are the sizes of the example, and
-    `largest` caps what is tried where a range is unbounded or huge (default: 4 times typical, at least 64).
+    `typical` are the sizes of the example, `wanted` assignments that are tried as they are, and `largest` caps what
+    is tried where a range is unbounded or huge (default: 4 times typical, at least 64).
     """
 
     dims: Mapping[str, Range]
     relations: tuple[Relation, ...] = ()
-    interesting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     typical: Mapping[str, int] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)
+    wanted: tuple[Mapping[str, int], ...] = ()
 
     def contains(self, sizes: Mapping[str, int]) -> bool:
         """Whether the sizes are in every range and satisfy every relation.
@@ -122,12 +122,10 @@ def _telling(space: Space, levels: Mapping[str, _Levels]) -> Iterator[tuple[dict
     """The assignments worth trying, each with the names whose size is the point of it."""
     typical = {name: level.typical for name, level in levels.items()}
     yield typical, ()
+    yield from ((dict(sizes), tuple(levels)) for sizes in space.wanted)
     for name, level in levels.items():
         for size in _boundaries(space.dims[name], level):
             yield {**typical, name: size}, (name,)
-        for size in space.interesting.get(name, ()):
-            if space.dims[name].contains(size):
-                yield {**typical, name: size}, (name,)
     yield {name: level.low for name, level in levels.items()}, ()
     yield from ((sizes, ()) for sizes in generic(space, ()))
     yield from ((sizes, ()) for sizes in _off_multiples(levels))

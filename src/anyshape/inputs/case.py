@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
-from anyshape.errors import AnyshapeError, SourceLine, UsageError
+from anyshape.errors import AnyshapeError, HistoryFault, SourceLine, UsageError
+from anyshape.inputs.parts import Attribute
+from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten
 from anyshape.source.lines import calls_the_model, first_line, is_own_mistake, line_of_exception
 from anyshape.torch_bridge import memory
@@ -33,7 +36,7 @@ class Refusal:
     @property
     def where(self) -> SourceLine | None:
         """The line of the model that raised it."""
-        return line_of_exception(self.error)
+        return self.error.where if isinstance(self.error, HistoryFault) else line_of_exception(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ class Outputs:
     paths: tuple[str, ...]
     structure: Structure
 
+    def copied(self) -> Outputs:
+        """The same, of which nothing is a part of the module."""
+        return replace(self, tensors=tuple(tensor.clone() for tensor in self.tensors))
+
+
+Look = Callable[["Case", frozenset[Attribute], Sequence[torch.Tensor], Outputs], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -91,11 +101,12 @@ class Case:
     structure: Structure  # of (args, kwargs)
     constants: tuple[tuple[str, Any], ...]
     outputs: Outputs  # at the example
+    state: State
     argument_names: tuple[str, ...] = ()  # of the arguments, positional first
     more_examples: tuple[tuple[torch.Tensor, ...], ...] = ()
     make_inputs: Callable[[dict[str, int]], Any] | None = None
     notes: tuple[str, ...] = ()
-    saved_buffers: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    look: Look = lambda case, changed, tensors, outputs: None  # at a run that left its mark on the module
 
     @property
     def shapes(self) -> Shapes:
@@ -137,14 +148,42 @@ class Case:
         args, kwargs = self.structure.rebuild(tensors)
         return self.module(*args, **kwargs)
 
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Whatever the module does within this, it is as before afterwards."""
+        with self.state.kept():
+            yield
+        if self.state.lost:
+            raise HistoryFault(
+                f"the model writes to its own weights, which are too large to be put back: {self.state.lost[0]}",
+                hint="Do it once, before the model is exported.",
+            )
+
     def run(self, tensors: Sequence[torch.Tensor]) -> Outputs | Refusal | OutOfMemory:
-        """The module in eager mode on copies of ``tensors``; its buffers are as before afterwards."""
+        """The module in eager mode on copies of ``tensors``; it is as before afterwards."""
+        with self.unchanged():
+            answer = self.answer(tensors)
+            changed = self.state.changed() if isinstance(answer, Outputs) else None
+            if changed and isinstance(answer, Outputs):
+                answer = answer.copied()  # it may hold what is put back
+                try:
+                    self.look(self, changed, tensors, answer)
+                except HistoryFault as fault:
+                    if not self._is_below(tensors):
+                        raise
+                    return Refusal(fault)  # a model that changes itself at small sizes is one of larger ones
+        return answer
+
+    def _is_below(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether some axis is smaller than in the example."""
+        pairs = zip(tensors, self.inputs, strict=True)
+        return any(a < b for tensor, item in pairs for a, b in zip(tensor.shape, item.shape, strict=True))
+
+    def answer(self, tensors: Sequence[torch.Tensor]) -> Outputs | Refusal | OutOfMemory:
+        """The module on copies of ``tensors``; what it changes in itself stays changed."""
         copies = [tensor.clone() for tensor in tensors]
-        try:
-            with torch.no_grad():
-                result = answered(lambda: self.call(copies))
-        finally:
-            self._restore_buffers()
+        with torch.no_grad():
+            result = answered(lambda: self.call(copies))
         if isinstance(result, (Refusal, OutOfMemory)):
             return result
         leaves, structure = flatten(result)
@@ -153,11 +192,6 @@ class Case:
             tuple(path or "output" for path, _ in leaves),
             structure,
         )
-
-    def _restore_buffers(self) -> None:
-        for buffer, saved in self.saved_buffers.values():
-            if buffer.shape == saved.shape and not torch.equal(buffer, saved):
-                buffer.copy_(saved)
 
     def tensors_of(self, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[torch.Tensor, ...]:
         """The tensors of another input set, by position or by name, which must be like those of the example."""

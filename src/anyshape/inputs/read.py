@@ -12,14 +12,16 @@ import numpy as np
 import torch
 
 from anyshape.compare import same
-from anyshape.errors import ModelFault, UsageError
-from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, as_args, check_dense
+from anyshape.errors import HistoryFault, ModelFault, UsageError
+from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, answered, as_args, check_dense
+from anyshape.inputs.history import HINT, History, agree
 from anyshape.inputs.names import check_names, given_names
 from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
-from anyshape.inputs.tree import flatten
+from anyshape.inputs.state import State
+from anyshape.inputs.tree import Structure, flatten
 from anyshape.source.lines import words_of
 
-__all__ = ["as_module", "evaluation_mode", "read"]
+__all__ = ["as_module", "check_history", "evaluation_mode", "read"]
 
 
 def read(
@@ -46,16 +48,18 @@ def read(
     for name, (_, tensor) in zip(names, leaves, strict=True):
         check_dense(name, tensor)
     inputs = tuple(Input(name, tensor.detach()) for name, (_, tensor) in zip(names, leaves, strict=True))
+    _make_lazy_weights(module, structure, inputs)
     case = Case(
         module,
         inputs,
         structure,
         constants,
         Outputs((), (), structure),
+        State(module, dict(constants)),
         argument_names=(*roots, *named),
         make_inputs=make_inputs,
         notes=(*notes, *remarks),
-        saved_buffers=_saved_buffers(module),
+        look=History().look,
     )
     if isinstance(examples, (str, torch.Tensor)) or not isinstance(examples, Sequence):
         raise UsageError(
@@ -166,13 +170,12 @@ def _renamed(paths: list[str], input_names: Sequence[str] | None) -> list[str]:
     return renamed
 
 
-def _saved_buffers(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Buffers with a copy of each, so that a model which writes to them is put back after every run."""
-    return {
-        name: (buffer, buffer.detach().clone())
-        for name, buffer in module.named_buffers()
-        if not buffer.is_meta
-    }
+def _make_lazy_weights(module: torch.nn.Module, structure: Structure, inputs: Sequence[Input]) -> None:
+    """Weights that get their shapes in the first call (LazyLinear) get them now: they are no part of a run."""
+    if any(torch.nn.parameter.is_lazy(weight) for weight in (*module.parameters(), *module.buffers())):
+        args, kwargs = structure.rebuild([item.example.clone() for item in inputs])
+        with torch.no_grad():
+            answered(lambda: module(*args, **kwargs))  # what it raises, it raises again in the first run
 
 
 def _first_run(case: Case) -> Outputs:
@@ -187,11 +190,40 @@ def _first_run(case: Case) -> Outputs:
         )
     for path, a, b in zip(first.paths, first.tensors, second.tensors, strict=True):
         if not same(a, b):
-            raise ModelFault(
-                f"the model is random: two runs on the same inputs give different values for {path}",
-                hint="Seed it, or take the random part (dropout, noise, sampling) out of forward.",
-            )
+            raise _random(case, path)
     return first
+
+
+def _random(case: Case, path: str) -> ModelFault:
+    """Why two runs differ, although the module was the same and the inputs were."""
+    seeded = []
+    for _ in range(2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            seeded.append(_ran(case))
+    if agree(*seeded):
+        return ModelFault(
+            f"the model is random: two runs on the same inputs give different values for {path}",
+            hint="Seed it, or take the random part (dropout, noise, sampling) out of forward.",
+        )
+    return ModelFault(
+        f"two runs on the same inputs give different values for {path}: the model draws random numbers that are "
+        "not PyTorch's, or keeps what it has seen outside its attributes",
+        hint="Look for the random numbers of Python or NumPy, globals, closures and iterators in forward.",
+    )
+
+
+def check_history(case: Case) -> None:
+    """`HistoryFault` if the model, after all its runs, has another result at its example than at first."""
+    if case.on_meta or not case.outputs.tensors:
+        return
+    last = case.run([item.example for item in case.inputs])
+    if not agree(case.outputs, last) and agree(case.run([item.example for item in case.inputs]), last):
+        raise HistoryFault(
+            "the model's result depends on what it has seen before, which it keeps outside its attributes: "
+            "at its example it is another after runs at other sizes",
+            hint=f"Look for globals, closures and iterators in forward. {HINT}",
+        )
 
 
 def _ran(case: Case) -> Outputs:

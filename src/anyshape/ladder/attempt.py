@@ -10,13 +10,13 @@ import onnx_ir as ir
 
 from anyshape.blame.fault import fault_of
 from anyshape.blame.operators import Lowering
-from anyshape.capture import Program, Split
+from anyshape.capture import Program, Split, Turn
 from anyshape.contract import Contract, Tensor
-from anyshape.contract.agree import Agreed
-from anyshape.dims import Relation
+from anyshape.contract.agree import CHANGES_ITSELF, Agreed
+from anyshape.dims import Expr, Relation
 from anyshape.errors import VerifyFault
 from anyshape.inputs.case import Case
-from anyshape.ladder.narrow import narrowed, without_smallest
+from anyshape.ladder.narrow import limited, narrowed, without_smallest
 from anyshape.lower import name_outputs
 from anyshape.lower.enforce import enforce
 from anyshape.lower.optimize import optimize
@@ -63,14 +63,19 @@ class Attempt:
         capture: Callable[[], Program],
         settings: Settings,
         progress: Progress,
+        turns: Sequence[Turn] = (),
     ) -> None:
         self.case, self.reference, self.settings, self.progress = case, reference, settings, progress
+        self.turns = turns
         with progress.station("capture"):
             self.program = capture()
         progress.done("capture", self.program.rung)
         contract = _with_outputs(reference.agreed.contract, case, self.program, settings)
         self.lowering = Lowering(self.program, contract, settings.opset, settings.translations)
         self.model = _model(self.lowering, settings, progress)
+        agreed, relations = limited(reference.agreed, self.program.within)
+        self.reference = reference.under(agreed)
+        enforce(self.model, agreed.contract, [*relations, *_kept_from(agreed.contract)])
         self.narrowings = 0
         self.verdict: Verdict | None = None
         self.runtime = _loaded(self.model)
@@ -113,8 +118,9 @@ class Attempt:
                 self.runtime,
                 self.reference,
                 self.program.guards,
+                self.turns,
                 proved=self.program.proved,
-                boundaries=[split.condition for split in self.program.splits],
+                boundaries=[s.condition for s in self.program.splits if isinstance(s.condition, Relation)],
                 budget=self.settings.verify_budget,
                 progress=lambda text: self.progress.doing("verify", text),
             )
@@ -128,6 +134,15 @@ class Attempt:
         contract = _with_true_outputs(contract, self.reference)
         name_outputs(self.model, contract)
         return Made(self.program, self.model, verdict, contract)
+
+
+def _kept_from(contract: Contract) -> list[Relation]:
+    """Ranges that begin where the model no longer changes itself: PyTorch runs below, and the file must not."""
+    return [
+        Relation(Expr.of(dim.range.minimum), "<=", Expr.of(dim.name))
+        for dim in contract.dims
+        if dim.reason.startswith(CHANGES_ITSELF)
+    ]
 
 
 def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Model:
@@ -166,7 +181,7 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
         contract,
         dims=dims,
         outputs=outputs,
-        notes=(*contract.notes, *map(_boundary, program.splits)),
+        notes=(*contract.notes, *map(_boundary, (*program.splits, *program.questions))),
         output_structure=case.outputs.structure.to_json(),
         rung=program.rung,
     )
@@ -175,6 +190,8 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
 def _boundary(split: Split) -> str:
     """A note for a boundary between regions."""
     where = f" ({split.where.file}:{split.where.line})" if split.where else ""
+    if not isinstance(split.condition, Relation):
+        return f"takes one of two ways by the values of its inputs{where}"
     return f"takes one way where {split.condition}, another beyond{where}"
 
 

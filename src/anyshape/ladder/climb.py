@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from anyshape.capture import NoTape, Traces
 from anyshape.contract.agree import Agreed
-from anyshape.errors import AnyshapeError, Fault, InternalError, VerifyFault
+from anyshape.errors import AnyshapeError, Fault, HistoryFault, InternalError, VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.ladder.attempt import Attempt, Made, Settings
-from anyshape.ladder.rungs import RUNGS, Ground
+from anyshape.ladder.rungs import rungs_for, watched
 from anyshape.lower.operators import TRANSLATED
 from anyshape.progress import Progress
 from anyshape.verify.reference import Reference
@@ -25,18 +25,23 @@ __all__ = ["climb"]
 def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) -> Made:
     """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
     reference = Reference(case, agreed)
-    ground = Ground(Traces(case, agreed, TRANSLATED.union(settings.translations or ())))
+    traces = Traces(case, agreed, TRANSLATED.union(settings.translations or ()))
+    with progress.station("capture"):
+        progress.doing("capture", "running the model, its sizes watched")
+        ground = watched(traces)
     attempts: list[Attempt] = []
     stuck: Fault | InternalError | None = None
-    for rung in RUNGS:
+    for rung in rungs_for(ground):
         stuck = None
         try:
             for capture in rung.captures(ground, attempts):
                 under = reference.under(capture.agreed)
-                attempts.append(Attempt(case, under, capture.program, settings, progress))
+                attempts.append(Attempt(case, under, capture.program, settings, progress, ground.turns.found))
                 verdict = attempts[-1].judge()
                 if verdict.right:
                     return attempts[-1].made(verdict)
+        except HistoryFault:
+            raise
         except Fault as fault:
             stuck = fault
             ground = replace(ground, guards=fault.guards if isinstance(fault, NoTape) else ())

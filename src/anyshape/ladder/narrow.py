@@ -6,15 +6,18 @@ beyond a guard of the trace; and all sizes below the first that is right. The fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from anyshape.capture.program import Guard, Program
+from anyshape.capture.program import Guard, Limit, Program
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Dim
 from anyshape.dims import Expr, Range, Relation
+from anyshape.dims.expr import Call
+from anyshape.errors import CaptureFault
 from anyshape.verify.verdict import Row, Verdict
 
-__all__ = ["narrowed", "without_smallest"]
+__all__ = ["limited", "narrowed", "without_smallest"]
 
 Narrowed = tuple[Agreed, list[Relation]]
 
@@ -26,6 +29,35 @@ def narrowed(agreed: Agreed, program: Program, verdict: Verdict) -> Narrowed | N
         or without_smallest(agreed, verdict, 1)
         or _from_above(agreed, verdict)
     )
+
+
+def limited(agreed: Agreed, limits: Sequence[Limit]) -> Narrowed:
+    """The contract up to where a program was captured; `CaptureFault` if it must not end there."""
+    contract = agreed.contract
+    declared = {dim.name for dim in contract.dims if dim.origin == "declared"}
+    relations: dict[Relation, None] = {}
+    notes = []
+    for limit in limits:
+        if limit.relation in relations:
+            continue
+        kept = limit.relation.holds(contract.example) and not _has_formula(limit.relation)
+        if not kept or limit.relation.names & declared:
+            raise CaptureFault(
+                f"{limit.why}: {limit.relation}",
+                where=limit.where,
+                hint="Declare a smaller range for the dims that choose the way.",
+            )
+        where = f" ({limit.where.file}:{limit.where.line})" if limit.where else ""
+        notes.append(f"narrowed to {limit.relation}{where}: {limit.why}")
+        relations[limit.relation] = None
+    made = replace(contract, relations=(*contract.relations, *relations), notes=(*contract.notes, *notes))
+    return replace(agreed, contract=made), list(relations)
+
+
+def _has_formula(relation: Relation) -> bool:
+    """Whether a relation says what no contract has words for."""
+    atoms = (atom for side in (relation.left, relation.right) for term, _ in side.terms for atom, _ in term)
+    return any(isinstance(atom, Call) and atom.formula is not None for atom in atoms)
 
 
 def without_smallest(agreed: Agreed, verdict: Verdict, size: int) -> Narrowed | None:

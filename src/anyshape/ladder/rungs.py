@@ -9,14 +9,25 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anyshape.capture import Guard, Program, Traces, capture_regions, capture_symbolic
+from anyshape.capture import (
+    Guard,
+    Program,
+    Traces,
+    Turns,
+    capture_symbolic,
+    capture_values,
+    ends,
+    explored,
+    parting,
+)
 from anyshape.contract.agree import Agreed
-from anyshape.errors import Fault
+from anyshape.errors import CaptureFault, Fault
 from anyshape.ladder.attempt import Attempt
 from anyshape.ladder.retrace import elsewhere
 
-__all__ = ["RUNGS", "Capture", "Ground", "Rung", "first_program"]
+__all__ = ["RUNGS", "Capture", "Ground", "Rung", "first_program", "rungs_for", "watched"]
 
+NONE_KNOWN = Turns((), ())
 MOST_TRACES = 3
 MOST_REFINEMENTS = 4
 MOST_COUNTEREXAMPLES = 3
@@ -28,6 +39,25 @@ class Ground:
 
     traces: Traces  # of the case at concrete sizes, each made once
     guards: tuple[Guard, ...] = ()  # of a symbolic trace that came to nothing else
+    turns: Turns = NONE_KNOWN  # the decisions on sizes that watched runs saw
+
+    @property
+    def parted(self) -> bool:
+        """Whether the model is known to run other operators on the other side of a decision."""
+        rows = self.turns.rows
+        for turn in self.turns.found:
+            other = next((row for row in rows if turn.holds(row) != turn.holds(rows[0])), None)
+            if other is not None and parting(self.traces.at(rows[0]), self.traces.at(other)) is not None:
+                return True
+        return False
+
+
+def watched(traces: Traces) -> Ground:
+    """The first rung: what a few ordinary runs say of the model's decisions; nothing, where they can't be had."""
+    try:
+        return Ground(traces, turns=NONE_KNOWN if traces.case.on_meta else explored(traces))
+    except CaptureFault:
+        return Ground(traces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +85,7 @@ def _symbolic(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
     agreed = traces.agreed
     traced = [agreed.generic]
     while True:
-        yield Capture(agreed, functools.partial(capture_symbolic, traces.case, agreed, traces.own))
+        yield Capture(agreed, functools.partial(_traced, ground, agreed))
         latest = attempts[-1]
         more = len(traced) < MOST_TRACES
         other = elsewhere(latest.program, latest.judge(), latest.reference) if more else None
@@ -63,6 +93,11 @@ def _symbolic(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
             return
         agreed = other
         traced.append(agreed.generic)
+
+
+def _traced(ground: Ground, agreed: Agreed) -> Program:
+    program = capture_symbolic(ground.traces.case, agreed, ground.traces.own)
+    return replace(program, within=tuple(ends(agreed, ground.turns.beyond)))
 
 
 def _traces(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
@@ -77,7 +112,7 @@ def _traces(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
 
 
 def _captured(traces: Traces, further: Sequence[Mapping[str, int]], guards: tuple[Guard, ...]) -> Program:
-    return replace(capture_regions(traces, further), guards=guards)
+    return replace(capture_values(traces, further), guards=guards)
 
 
 def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapping[str, int]]:
@@ -90,6 +125,11 @@ def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapp
 
 
 RUNGS = (Rung("symbolic", _symbolic), Rung("traces", _traces))
+
+
+def rungs_for(ground: Ground) -> tuple[Rung, ...]:
+    """The rungs in the order that suits the model: a symbolic trace follows one way only."""
+    return tuple(reversed(RUNGS)) if ground.parted else RUNGS
 
 
 def first_program(ground: Ground) -> Program:

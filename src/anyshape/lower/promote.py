@@ -10,6 +10,7 @@ import torch
 
 from anyshape.capture.tape.steps import Step, Value, map_leaves
 from anyshape.dims import Expr, Real
+from anyshape.dims.formula import Formula
 from anyshape.torch_bridge import schemas, torchlib
 
 __all__ = ["promoted"]
@@ -50,7 +51,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
             )
         if isinstance(leaf, Value) and leaf.dtype != wanted and not leaf.dtype.is_complex:
             return _cast(made, wanted, made.shape)
-        if isinstance(leaf, (Expr, Real)):  # a size among tensors
+        if isinstance(leaf, (Expr, Real, Formula)):  # a size among tensors
             return _cast(made, wanted, ir.Shape([]))
         if packet in SELECTS and type(leaf) is int and wanted.is_floating_point:
             return float(leaf)  # with a fraction as its alternative, no tensor tells the type
@@ -114,7 +115,9 @@ def _computed_in(step: Step) -> torch.dtype | None:
 
 def _common(step: Step) -> torch.dtype | None:
     """The type in which a comparison is made."""
-    arguments = [_stand_in(leaf) for leaf in step.args if isinstance(leaf, (Value, int, float, Expr, Real))]
+    arguments = [
+        _stand_in(leaf) for leaf in step.args if isinstance(leaf, (Value, int, float, Expr, Real, Formula))
+    ]
     if len(arguments) != 2:
         return None
     return torch.result_type(*arguments)
@@ -124,4 +127,4 @@ def _stand_in(leaf: Any) -> Any:
     """Something of the same type, by which PyTorch tells how it would promote."""
     if isinstance(leaf, Value):
         return torch.empty([1] * min(len(leaf.shape), 1), dtype=leaf.dtype)
-    return 1 if isinstance(leaf, Expr) else 1.0 if isinstance(leaf, Real) else leaf
+    return 1 if isinstance(leaf, Expr) else 1.0 if isinstance(leaf, (Real, Formula)) else leaf

@@ -11,12 +11,26 @@ import onnx_ir as ir
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.dims.expr import Call
+from anyshape.dims.formula import Formula, Part, as_expr, is_whole
 from anyshape.dims.real import Real
 
 __all__ = ["SizeNodes", "axis_sources"]
 
 COMPARISONS = {"<=": "LessOrEqual", "<": "Less", "==": "Equal"}
 FUNCTIONS = {"%": "Mod", "max": "Max", "min": "Min"}
+COMPARED = {
+    "<": "Less", "<=": "LessOrEqual", ">": "Greater", ">=": "GreaterOrEqual", "==": "Equal", "!=": "NotEqual",
+}  # fmt: skip
+ROUNDED = {"int": "Cast", "floor": "Floor", "ceil": "Ceil", "round": "Round"}
+OF_FLOATS = {
+    "+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "**": "Pow", "neg": "Neg", "abs": "Abs", "min": "Min", "max": "Max",
+    "sqrt": "Sqrt", "log": "Log", "exp": "Exp",
+}  # fmt: skip
+OF_INTEGERS = {
+    "+": "Add", "-": "Sub", "*": "Mul", "%": "Mod", "**": "Pow", "neg": "Neg", "abs": "Abs", "min": "Min", "max": "Max",
+    "&": "BitwiseAnd", "|": "BitwiseOr", "^": "BitwiseXor",
+}  # fmt: skip
+POWERS = [1 << power for power in range(63)]
 
 # How to read a dim: a value, one of its axes, and the expression of that axis in the dim alone.
 Source = tuple[ir.Value, int, Expr]
@@ -47,6 +61,12 @@ def _reading(size: Expr, name: str) -> tuple[int | None, int, int] | None:
     return more, affine[1], affine[0][name]
 
 
+def _is_bare(exact: Expr, part: Formula) -> bool:
+    """Whether an expression is the formula itself, as an atom."""
+    atom = exact.atom
+    return isinstance(atom, Call) and atom.formula is not None and atom.text == part.text
+
+
 class SizeNodes:
     """Makes nodes for expressions, through ``add`` so that they land where the caller wants them."""
 
@@ -74,8 +94,10 @@ class SizeNodes:
     def constants(self, numbers: Sequence[int]) -> ir.Value:
         return self.add("Constant", [], {"value": ir.tensor(np.asarray(numbers, np.int64))})
 
-    def real(self, real: Real) -> ir.Value:
+    def real(self, real: Real | Formula) -> ir.Value:
         """A float scalar over sizes, computed in double precision."""
+        if isinstance(real, Formula):
+            return self.add("Cast", [self._as_double(real)], {"to": ir.DataType.FLOAT})
         top, bottom = self._double(self.size(real.numerator)), self._double(self.size(real.denominator))
         ratio = self.add("Div", [top, bottom], {})
         if real.kind != "ratio":
@@ -101,6 +123,8 @@ class SizeNodes:
             if alone not in self.made:
                 self.made[alone] = self._read(atom)
             return self.made[alone]
+        if isinstance(atom.formula, Formula):
+            return self._as_whole(atom.formula)
         made = [self.size(argument) for argument in atom.arguments]
         if atom.function == "//":  # ONNX's Div cuts towards zero, and its Mod rounds down as Python's
             return self.add("Div", [self.add("Sub", [made[0], self.add("Mod", made, {})], {}), made[1]], {})
@@ -110,6 +134,63 @@ class SizeNodes:
             two = self.add("Constant", [], {"value": ir.tensor(np.asarray(np.log(2.0)))})
             return self._rounded(self.add("Div", [self.add("Log", [self._double(made[0])], {}), two], {}))
         return self.add(FUNCTIONS[atom.function], made, {})
+
+    def _as_double(self, part: Part) -> ir.Value:
+        """A part of a formula as Python's float."""
+        if isinstance(part, (int, float)):
+            return self.add("Constant", [], {"value": ir.tensor(np.asarray(part, np.float64))})
+        if is_whole(part):
+            return self._double(self._as_whole(part))
+        assert isinstance(part, Formula)
+        if part.op == "log2" or part.op == "log10" or (part.op == "log" and len(part.args) == 2):
+            base = {"log2": 2, "log10": 10}.get(part.op) or part.args[1]
+            logs = [self.add("Log", [self._as_double(item)], {}) for item in (part.args[0], base)]
+            return self.add("Div", logs, {})
+        made = [self._as_double(item) for item in part.args]
+        if part.op == "float":
+            return made[0]
+        if part.op in ("//", "%"):
+            down = self.add("Floor", [self.add("Div", made, {})], {})
+            return (
+                down
+                if part.op == "//"
+                else self.add("Sub", [made[0], self.add("Mul", [down, made[1]], {})], {})
+            )
+        return self.add(OF_FLOATS[part.op], made, {})
+
+    def _as_whole(self, part: Part) -> ir.Value:
+        """A part of a formula as an integer."""
+        if isinstance(part, (int, float, Expr)):
+            return self.size(Expr.of(part if isinstance(part, Expr) else int(part)))
+        exact = as_expr(part)
+        if exact is not None and not _is_bare(exact, part):
+            return self.size(exact)
+        if part.op in COMPARED:
+            whole = all(map(is_whole, part.args))
+            sides = [self._as_whole(side) if whole else self._as_double(side) for side in part.args]
+            truth = self.add(COMPARED[part.op].removeprefix("Not"), sides, {})
+            truth = self.add("Not", [truth], {}) if COMPARED[part.op].startswith("Not") else truth
+            return self.add("Cast", [truth], {"to": ir.DataType.INT64})
+        if part.op in ROUNDED:
+            made = (
+                self.add(ROUNDED[part.op], [self._as_double(part.args[0])], {}) if part.op != "int" else None
+            )
+            return self.add("Cast", [made or self._as_double(part.args[0])], {"to": ir.DataType.INT64})
+        made_parts = [self._as_whole(item) for item in part.args]
+        if part.op == "bit_length":
+            reached = self.add("GreaterOrEqual", [made_parts[0], self.constants(POWERS)], {})
+            counts = self.add("Cast", [reached], {"to": ir.DataType.INT64})
+            return self.add("ReduceSum", [counts], {"keepdims": 0})
+        if part.op in ("<<", ">>"):
+            power = self.add("Gather", [self.constants(POWERS), made_parts[1]], {"axis": 0})
+            if part.op == "<<":
+                return self.add("Mul", [made_parts[0], power], {})
+            rest = self.add("Mod", [made_parts[0], power], {})
+            return self.add("Div", [self.add("Sub", [made_parts[0], rest], {}), power], {})
+        if part.op == "//":
+            rest = self.add("Mod", made_parts, {})
+            return self.add("Div", [self.add("Sub", [made_parts[0], rest], {}), made_parts[1]], {})
+        return self.add(OF_INTEGERS[part.op], made_parts, {})
 
     def _double(self, value: ir.Value) -> ir.Value:
         return self.add("Cast", [value], {"to": ir.DataType.DOUBLE})

@@ -11,9 +11,21 @@ import onnx_ir as ir
 import torch
 
 from anyshape.capture.tape.constants import index_tensor
-from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, number_of, rolled
+from anyshape.capture.tape.steps import (
+    LoopBody,
+    Split,
+    Step,
+    Tape,
+    Value,
+    chosen,
+    either,
+    number_of,
+    repeated,
+    rolled,
+)
 from anyshape.contract.contract import Contract
-from anyshape.dims import Expr, Real, names
+from anyshape.dims import Expr, Real, Relation, names
+from anyshape.dims.formula import Formula
 from anyshape.errors import LowerFault
 from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
@@ -102,16 +114,8 @@ class _Scope:
     def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The outputs of a tape, or of the side that a condition chooses."""
         if isinstance(body, Split):
-            with torchlib.recording(self.recorder):
-                condition = self.sizes.holds(body.condition)
-            graphs = {"then_branch": body.then, "else_branch": body.otherwise}
-            sides = [ir.AttrGraph(name, self._side(side, inputs)) for name, side in graphs.items()]
-            count = len(_first(body).outputs)
-            node = ir.Node("", "If", [condition], sides, num_outputs=count)
-            for output, value in zip(node.outputs, _first(body).outputs, strict=True):
-                _describe(output, replace(value, shape=tuple(None for _ in value.shape)))
-            self.recorder.nodes.append(node)
-            return list(node.outputs)
+            condition = self._condition(body.condition, inputs)
+            return self._if(condition, body.then, body.otherwise, inputs)
         self.values.update(zip(body.inputs, inputs, strict=True))
         for value, tensor in body.constants.items():
             key = body.names.get(value, id(tensor))
@@ -122,6 +126,29 @@ class _Scope:
             self.values[value] = self.weights[key]
         self.run(body.steps)
         return [self.values[value] for value in body.outputs]
+
+    def _condition(self, condition: Relation | Tape, inputs: Sequence[ir.Value]) -> ir.Value:
+        """A truth about sizes; or one about values, by steps whose own sizes nobody else must take for theirs."""
+        if isinstance(condition, Relation):
+            with torchlib.recording(self.recorder):
+                return self.sizes.holds(condition)
+        inner = self._within()
+        inner.recorder = self.recorder
+        (made,) = inner.branch(condition, inputs)
+        with torchlib.recording(self.recorder):
+            return self._truth(made)
+
+    def _if(
+        self, condition: ir.Value, then: Tape | Split, otherwise: Tape | Split, inputs: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        graphs = {"then_branch": then, "else_branch": otherwise}
+        sides = [ir.AttrGraph(name, self._side(side, inputs)) for name, side in graphs.items()]
+        outputs = _first(then).outputs
+        node = ir.Node("", "If", [condition], sides, num_outputs=len(outputs))
+        for output, value in zip(node.outputs, outputs, strict=True):
+            _describe(output, replace(value, shape=tuple(None for _ in value.shape)))
+        self.recorder.nodes.append(node)
+        return list(node.outputs)
 
     def _side(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> ir.Graph:
         inner = self._within()
@@ -137,6 +164,12 @@ class _Scope:
         inner.sizes.shapes.update(self.sizes.shapes)
         return inner
 
+    def _beside(self) -> _Scope:
+        """A scope whose nodes land here, but not the names of its sizes."""
+        made = self._within()
+        made.recorder = self.recorder
+        return made
+
     def _handed_on(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         """What an inner graph hands on must be made in it, each under a name of its own."""
         outputs = [self._add("Identity", [value], {}) for value in values]
@@ -150,6 +183,13 @@ class _Scope:
                 self._keep(step, self._loop(step, step.body))
             elif step.target is chosen:
                 self._keep(step, self.branch(step.body, [self.values[value] for value in step.args[0]]))
+            elif step.target is either:
+                test, given = step.args
+                inputs = [self.values[value] for value in given]
+                then, otherwise = step.body
+                self._keep(step, self._if(self._truth(self.values[test]), then, otherwise, inputs))
+            elif step.target is repeated:
+                self._keep(step, self._told_loop(step.body, *step.args))
             elif step.target is index_tensor:
                 self._keep(step, self._by_index(*step.args))
             elif step.target is number_of:
@@ -163,7 +203,7 @@ class _Scope:
     def _function(self, step: Step) -> Callable[..., Any]:
         own = COMPLEX if step.is_complex else self.translations
         target = step.target
-        if any(isinstance(leaf, (Expr, Real)) for leaf in step.args):
+        if any(isinstance(leaf, (Expr, Real, Formula)) for leaf in step.args):
             target = schemas.for_tensors(target)  # a size comes as a tensor, not as a plain number
         function = own.get(target) or torchlib.onnx_function(target, step.is_complex)
         if function is None:
@@ -211,6 +251,48 @@ class _Scope:
         self.recorder.nodes.append(node)
         return [node.outputs[place] for place in body.results]
 
+    def _told_loop(
+        self, tapes: Sequence[Tape], before: Sequence[Value], rows: Sequence[Value], given: Sequence[Value]
+    ) -> list[ir.Value]:
+        """An ONNX Loop of a loop of PyTorch's own: over the rows of tensors, or while its test is true."""
+        body, *test = tapes
+        inner, count = self._within(), len(before)
+        number, going = torchlib.onnx_input("number"), torchlib.onnx_input("going")
+        number.dtype, number.shape = ir.DataType.INT64, ir.Shape([])
+        going.dtype, going.shape = ir.DataType.BOOL, ir.Shape([])
+        carried = [_graph_input(value, f"carried_{k}") for k, value in enumerate(body.inputs[:count])]
+        outside = [self.values[value] for value in given]
+        along = [self.values[value] for value in rows]
+        with torchlib.recording(inner.recorder):
+            row = [inner._add("Gather", [tensor, number], {"axis": 0}) for tensor in along]
+            for made, value in zip(row, body.inputs[count:], strict=False):
+                _describe(made, value)
+            kept = inner.branch(body, [*carried, *row, *outside])
+            goes_on = going
+            if test:
+                goes_on = inner._truth(inner.branch(test[0], [*kept[:count], *outside])[0])
+            outputs = inner._handed_on([goes_on, *kept])
+        graph = ir.Graph([number, going, *carried], outputs, nodes=inner.recorder.nodes, name="rounds")
+        start = [self.values[value] for value in before]
+        if test:
+            limit, yes = None, self._beside().branch(test[0], [*start, *outside])[0]
+            yes = self._truth(yes)
+        else:
+            limit = self._add(
+                "Gather", [self._add("Shape", [along[0]], {}), self.sizes.constant(0)], {"axis": 0}
+            )
+            yes = self._add("Constant", [], {"value": ir.tensor(np.asarray(True))})
+        node = ir.Node("", "Loop", [limit, yes, *start], [ir.AttrGraph("body", graph)], num_outputs=len(kept))
+        self.recorder.nodes.append(node)
+        return list(node.outputs)
+
+    def _truth(self, value: ir.Value) -> ir.Value:
+        """A tensor with one number as the condition of an If or a Loop."""
+        made = self._add("Cast", [value], {"to": ir.DataType.BOOL})
+        made = self._add("Reshape", [made, self.sizes.constants([])], {})
+        made.dtype, made.shape = ir.DataType.BOOL, ir.Shape([])
+        return made
+
     def _argument(self, leaf: Any) -> Any:
         if isinstance(leaf, Value):
             return self.values[leaf]
@@ -218,7 +300,7 @@ class _Scope:
             made = self.sizes.size(leaf)
             made.dtype, made.shape = ir.DataType.INT64, ir.Shape([])
             return made
-        if isinstance(leaf, Real):
+        if isinstance(leaf, (Real, Formula)):
             made = self.sizes.real(leaf)
             made.dtype, made.shape = ir.DataType.FLOAT, ir.Shape([])
             return made
@@ -238,7 +320,7 @@ class _Scope:
         if isinstance(entry, tuple):
             made = self._add("LessOrEqual", [inner.size(side) for side in entry], {})
         else:
-            made = inner.real(entry) if isinstance(entry, Real) else inner.size(entry)
+            made = inner.real(entry) if isinstance(entry, (Real, Formula)) else inner.size(entry)
         full = self._add(
             "Concat", [self._add("Reshape", [s, inner.constants([1])], {}) for s in sizes], {"axis": 0}
         )

@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
-from anyshape.dims import Expr, Range, names
-from anyshape.errors import SourceLine
-from anyshape.inputs.case import Case, Refusal
-from anyshape.inputs.values import Rule
-from anyshape.probe.limits import Limit, limits
-from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
+from anyshape.inputs.case import Case
+from anyshape.probe.couplings import coupled
+from anyshape.probe.evidence import Evidence, FoundDim, Objection, evidence_of
+from anyshape.probe.limits import all_low, limits
+from anyshape.probe.oracle import Oracle, Point
 from anyshape.probe.relations import Direction, generic_point, is_generic, leave_limits, leave_ones, relations
 from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
+from anyshape.probe.tables import table_bounds
 
 __all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 
 BUDGET = 20.0  # nominal seconds
-
-
-@dataclass(frozen=True, slots=True)
-class FoundDim:
-    """A size that varies: its range as PyTorch has it, and where PyTorch's objections come from."""
-
-    name: str  # provisional: agree gives the name that people see
-    range: Range
-    example: int
-    generic: int
-    tried: int
-    below: SourceLine | None = None
-    above: SourceLine | None = None
-    above_error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why PyTorch refuses to let an axis vary: its words, and the line."""
-
-    text: str
-    where: SourceLine | None
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What probe found: each input's shape over the found dims, and how to make legal values."""
-
-    dims: tuple[FoundDim, ...]
-    shapes: tuple[tuple[Expr, ...], ...]
-    rules: tuple[Rule, ...]
-    runs: int
-    fake: bool
-    objections: Mapping[tuple[int, int], Objection]  # by input and axis, for axes that are fixed
-    complete: bool  # False: the budget was spent, so what is fixed here may be able to vary
-
-    @property
-    def summary(self) -> str:
-        """``2 dims found (31 sizes tried)``"""
-        count = len(self.dims)
-        kind = " on fake tensors" if self.fake else ""
-        return (
-            f"{count or 'no'} dim{'s' * (count != 1)} found from one example ({self.runs} sizes tried{kind})"
-        )
-
-    def dim(self, name: str) -> FoundDim:
-        return next(dim for dim in self.dims if dim.name == name)
 
 
 def probe(
@@ -81,8 +34,10 @@ def probe(
         else:
             base = first
     directions = _without_broadcasts(oracle, base, directions)
-    found = limits(oracle, base, directions)
-    return _evidence(oracle, base, directions, found)
+    low = all_low(oracle, base, directions)
+    found, bounds = coupled(oracle, low, directions, limits(oracle, low, directions))
+    bounds += table_bounds(oracle, low, directions)
+    return evidence_of(oracle, base, directions, found, bounds)
 
 
 def _first_relations(oracle: Oracle) -> tuple[Point, list[Direction]]:
@@ -121,65 +76,3 @@ def _without_broadcasts(oracle: Oracle, base: Point, directions: list[Direction]
             continue
         kept.append(direction)
     return kept
-
-
-def _evidence(oracle: Oracle, base: Point, directions: list[Direction], found: list[Limit]) -> Evidence:
-    sizes = _axis_expressions(oracle, base, directions)
-    dims = []
-    for number, (direction, limit) in enumerate(zip(directions, found, strict=True)):
-        step = direction.step
-        remainder = 0 if step == 1 else base[direction.root] % step
-        largest = None if limit.largest is None else (limit.largest - remainder) // step
-        dims.append(
-            FoundDim(
-                names.found(number),
-                Range((limit.smallest - remainder) // step, largest),
-                (oracle.example[direction.root] - remainder) // step,
-                (base[direction.root] - remainder) // step,
-                (limit.tried - remainder) // step,
-                limit.below.where if limit.below else None,
-                limit.above.where if limit.above else None,
-                limit.above.text if limit.above else "",
-            )
-        )
-    shapes: list[tuple[Expr, ...]] = [()] * len(oracle.case.inputs)
-    for number, members in enumerate(oracle.bundles):
-        for member in members:
-            rank = len(oracle.case.inputs[member].shape)
-            shapes[member] = tuple(sizes[(number, axis)] for axis in range(rank))
-    by_name: Mapping[str, Expr | int] = {axis_name(axis): expression for axis, expression in sizes.items()}
-    rules = tuple(
-        rule if rule.limit is None else replace(rule, limit=rule.limit.substitute(by_name))
-        for rule in oracle.rules
-    )
-    objections = _objections(oracle, base, directions)
-    complete = not oracle.exhausted
-    return Evidence(tuple(dims), tuple(shapes), rules, oracle.runs, oracle.fake, objections, complete)
-
-
-def _objections(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[tuple[int, int], Objection]:
-    """PyTorch's words on the axes that are fixed, at one more than their size: trials that were made already."""
-    moving = {axis for direction in directions for axis in direction.rates}
-    made = {}
-    for axis in base:
-        why = None if axis in moving else oracle.trial({**base, axis: base[axis] + 1}).why
-        if isinstance(why, Refusal):
-            objection = Objection(why.text, why.where)
-            made.update({(member, axis[1]): objection for member in oracle.bundles[axis[0]]})
-    return made
-
-
-def _axis_expressions(oracle: Oracle, base: Point, directions: list[Direction]) -> dict[Axis, Expr]:
-    """Each axis as an expression of the found dims: what it is at the base, plus what each direction adds."""
-    example, made = oracle.example, {}
-    moving = {axis for direction in directions for axis in direction.rates}
-    for axis in base:
-        total = Expr.of(base[axis] if axis in moving else example[axis])
-        for number, direction in enumerate(directions):
-            rate = direction.rates.get(axis)
-            if rate is not None:
-                step = direction.step
-                units = (base[direction.root] - base[direction.root] % step) // step
-                total = total + (Expr.of(names.found(number)) - units) * int(rate * step)
-        made[axis] = total**2 + oracle.squares[axis] if axis in oracle.squares else total
-    return made

@@ -10,12 +10,14 @@ import torch
 from anyshape.dims import Expr
 from anyshape.inputs.case import Input, OutOfMemory, Refusal
 from anyshape.inputs.values import Rule
+from anyshape.probe.bounds import at
 from anyshape.probe.oracle import Axis, Oracle, Point, axis_name
 from anyshape.probe.relations import Direction
 
-__all__ = ["Limit", "limits"]
+__all__ = ["Limit", "all_low", "largest", "limits", "smallest"]
 
 LARGEST = 2048  # sizes beyond this are not tried
+LARGEST_FAKE = 1 << 16  # nor beyond this on fake tensors
 LARGEST_ELEMENTS = 3_000_000  # nor inputs with more numbers than this
 SLOWEST = 0.5  # nominal seconds: nor runs that would take longer than this
 
@@ -31,16 +33,13 @@ class Limit:
     above: Refusal | None = None
 
 
-def limits(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> list[Limit]:
-    """A limit for each direction. Index-like inputs are found on the way and kept in ``oracle.rules``."""
-    for direction in directions:
-        _find_indices(oracle, base, direction)
-    low = _all_low(oracle, base, directions)
+def limits(oracle: Oracle, low: Point, directions: Sequence[Direction]) -> list[Limit]:
+    """A limit for each direction, from a point at which all are low."""
     made = []
     for direction in directions:
-        smallest, below = _smallest(oracle, low, direction)
-        largest, tried, above = _largest(oracle, low, direction)
-        made.append(Limit(smallest, largest, tried, below, above))
+        least, below = smallest(oracle, low, direction)
+        most, tried, above = largest(oracle, low, direction)
+        made.append(Limit(least, most, tried, below, above))
     return made
 
 
@@ -77,11 +76,16 @@ def _is_integer(item: Input) -> bool:
     )
 
 
-def _all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> dict[Axis, int]:
-    """A point at which every dim is as small as can be, but for 0: cheap to run, and free of the others."""
+def all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> dict[Axis, int]:
+    """A point at which every dim is as small as can be, but for 0: cheap to run, and free of the others.
+
+    Index-like inputs are found on the way and kept in ``oracle.rules``.
+    """
+    for direction in directions:
+        _find_indices(oracle, base, direction)
     point = dict(base)
     for direction in directions:
-        size, _ = _smallest(oracle, point, direction)
+        size, _ = smallest(oracle, point, direction)
         wanted = max(size, 2 if direction.step == 1 else direction.step)
         moved = direction.moved(point, wanted - point[direction.root])
         if moved is not None and wanted < point[direction.root] and oracle.trial(moved).ok:
@@ -89,7 +93,7 @@ def _all_low(oracle: Oracle, base: Point, directions: Sequence[Direction]) -> di
     return point
 
 
-def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, Refusal | None]:
+def smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, Refusal | None]:
     """The smallest size of the root that PyTorch accepts, and its objection to the next smaller one."""
     here, step = point[direction.root], direction.step
     remainder = here % step
@@ -114,36 +118,74 @@ def _smallest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int, 
     return good, objection
 
 
-def _largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | None, int, Refusal | None]:
-    """The largest size that PyTorch accepts (None: no end in sight), how far was tried, and its objection."""
+def largest(oracle: Oracle, point: Point, direction: Direction) -> tuple[int | None, int, Refusal | None]:
+    """The largest size that PyTorch accepts (None: no end in sight), how far was tried, and its objection.
+
+    Where real runs become too long, fake tensors go on, if they can follow the model.
+    """
+    good, bad, objection = _grown(oracle, point, direction, point[direction.root])
+    tried, judge = good, oracle
+    if bad is None and not oracle.fake and oracle.sizes(point)[direction.root] < LARGEST:
+        fakes = oracle.on_fakes()
+        if fakes is not None:
+            judge = fakes
+            good, bad, objection = _grown(fakes, point, direction, good)
+    if bad is None:
+        return None, tried, None
+    good, objection = _end_between(judge, point, direction, good, bad, objection)
+    return good, good, objection
+
+
+def _grown(
+    oracle: Oracle, point: Point, direction: Direction, good: int
+) -> tuple[int, int | None, Refusal | None]:
+    """A size that PyTorch accepts, and one beyond that it does not, with its objection: None if all were accepted."""
     step = direction.step
-    good = point[direction.root]
+    growth = 7 if oracle.fake else 3  # a fake run costs the same at any size
+    farthest = LARGEST_FAKE if oracle.fake else LARGEST
     while True:
-        growth = 7 if oracle.fake else 3  # a fake run costs the same at any size
         size = good + max(step, growth * good // step * step)
-        moved = direction.moved(point, size - point[direction.root])
+        moved = at(point, direction, size)
         if (
             moved is None
-            or oracle.sizes(moved)[direction.root] > LARGEST
+            or oracle.sizes(moved)[direction.root] > farthest
             or oracle.exhausted
             or (not oracle.fake and _is_too_much(oracle, direction, point, good, moved))
         ):
-            return None, good, None
-        trial = oracle.trial(moved)
-        if isinstance(trial.why, OutOfMemory):
-            return None, good, None
-        if trial.why is not None:
-            break
+            return good, None, None
+        why = oracle.trial(moved).why
+        if isinstance(why, OutOfMemory):
+            return good, None, None
+        if why is not None:
+            return good, size, why
         good = size
-    bad, objection = size, trial.why
+
+
+def _end_between(
+    oracle: Oracle, point: Point, direction: Direction, good: int, bad: int, objection: Refusal | None
+) -> tuple[int, Refusal | None]:
+    """The largest size that PyTorch accepts, between one that it does and one that it does not."""
+    step = direction.step
+    likely = oracle.case.weight_sizes()  # a table's rows
+
+    def accepts(size: int) -> bool:
+        nonlocal good, bad, objection
+        error = _objection(oracle, point, direction, size)
+        if error is None:
+            good = size
+            return True
+        bad, objection = size, error
+        return False
+
     while bad - good > step:
         middle = good + (bad - good) // step // 2 * step
-        error = _objection(oracle, point, direction, middle)
-        if error is None:
-            good = middle
-        else:
-            bad, objection = middle, error
-    return good, good, objection
+        guesses = {good + (size - good) // step * step for size in likely if good + step <= size < bad}
+        if guesses and accepts(min(guesses, key=lambda size: abs(size - middle))):
+            if bad - good > step:
+                accepts(good + step)
+        elif bad - good > step:
+            accepts(good + (bad - good) // step // 2 * step)
+    return good, objection
 
 
 def _is_too_much(oracle: Oracle, direction: Direction, point: Point, good: int, moved: Point) -> bool:

@@ -18,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, Shapes, answered
+from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import Rule, make_tensors, rules_of
-from anyshape.torch_bridge import process, tracing, work
+from anyshape.torch_bridge import control_flow, process, tracing, work
 
 __all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
 
@@ -28,6 +29,7 @@ Point = Mapping[Axis, int]  # the size of each axis; of an axis in `Oracle.squar
 
 SLOW_RUN = 0.5  # nominal seconds: a model slower than this is probed on fake tensors
 A_FAKE_RUN = 0.1  # nominal seconds, at any size
+LONGEST_FAKE_RUN = 30_000  # operators: a loop over a size makes fake runs as long as real ones
 LARGE = 2  # times as large as the example: what a run takes is counted
 MANY_PARAMETERS = 500_000_000
 
@@ -40,6 +42,12 @@ class Trial:
     progress: int
     why: Refusal | OutOfMemory | None = None
     seconds: float = 0.0  # nominal
+    other: str = ""  # how the result is of another form than the example's: no file can have both
+
+    @property
+    def fits(self) -> bool:
+        """Whether it ran, and gave a result of the example's form."""
+        return self.ok and not self.other
 
 
 class _Counter(TorchFunctionMode):
@@ -78,8 +86,10 @@ class Oracle:
         self.rules = rules_of(self.case)
         self.bundles = _bundles(self.case)
         heavy = self.case.parameters > MANY_PARAMETERS
-        self.fake = self.case.on_meta or heavy or any(item.example.is_meta for item in self.case.inputs)
+        self.fake = self.fake or heavy or not self.has_values
+        self._on_fakes: list[Oracle] | None = None
         self._whole = 0  # functions that a run calls, at most
+        self._first = 0  # operators that the first fake run called
         self._fake_weights: dict[str, torch.Tensor] | None = None
         self._mode = tracing.fake_mode() if self.fake else None
         self._cost = A_FAKE_RUN if self.fake else self.seconds_at(self.example)
@@ -93,6 +103,21 @@ class Oracle:
         """Whether the budget is spent."""
         return self.spent >= self.budget
 
+    @property
+    def has_values(self) -> bool:
+        """Whether the model and its inputs hold numbers, not only shapes."""
+        return not self.case.on_meta and not any(item.example.is_meta for item in self.case.inputs)
+
+    def on_fakes(self) -> Oracle | None:
+        """The same questions asked on tensors without data; None if those can't follow the model."""
+        if self.fake:
+            return self
+        if self._on_fakes is None:
+            other = Oracle(self.case, self.budget, self.progress, fake=True)
+            other.rules, other.bundles, other.squares = self.rules, self.bundles, self.squares
+            self._on_fakes = [other] if other.trial(self.example).fits else []
+        return next(iter(self._on_fakes), None)
+
     def growth(self, shapes: Sequence[tuple[int, ...]]) -> float:
         """How many times as large as the example's inputs others are; never less than once."""
         own = sum(math.prod(shape) for shape in self.case.shapes)
@@ -100,7 +125,7 @@ class Oracle:
 
     def seconds_at(self, point: Point) -> float:
         """The nominal seconds of a run at a point."""
-        tensors = self._tensors(self.shapes(point), self.rules)
+        tensors = self.tensors(point)
         with process.quiet():
             return work.nominal_seconds(lambda: self.case.run(tensors))
 
@@ -148,6 +173,10 @@ class Oracle:
         """Run the module at a point; the answer is remembered."""
         return self.trial_of_shapes(self.shapes(point), rules)
 
+    def knows(self, point: Point) -> bool:
+        """Whether this was asked before."""
+        return (self.shapes(point), self.rules) in self.known
+
     def trial_of_shapes(self, shapes: Shapes, rules: Sequence[Rule] | None = None) -> Trial:
         used = tuple(rules or self.rules)
         key = (shapes, used)
@@ -163,14 +192,34 @@ class Oracle:
             return Trial(False, 0, Refusal(ValueError("a negative size")))
         counter = _Counter()
         # The fused attention kernels don't check that keys and values have one length; the plain one does.
-        with process.quiet(), sdpa_kernel(SDPBackend.MATH), torch.no_grad(), self._fakes() as fakes:
+        with (
+            process.quiet(),
+            sdpa_kernel(SDPBackend.MATH),
+            torch.no_grad(),
+            control_flow.run_by(control_flow.Plain()),
+            self._fakes() as fakes,
+        ):
             if fakes is None:
                 tensors = self._tensors(shapes, rules)
                 answer, seconds = self._counted(tensors, counter)
             else:
                 answer, seconds = answered(lambda: self._run_fake(shapes, fakes, counter)), A_FAKE_RUN
-        failed = isinstance(answer, (Refusal, OutOfMemory))
-        return Trial(not failed, counter.count, answer if failed else None, seconds)
+        if isinstance(answer, Refusal) and self._is_no_objection(answer.error):
+            answer = OutOfMemory(answer.error)
+        if isinstance(answer, (Refusal, OutOfMemory)):
+            return Trial(False, counter.count, answer, seconds)
+        other = _other_form(self.case.outputs.tensors, answer) if self.has_values else ""
+        return Trial(True, counter.count, None, seconds, other)
+
+    def _longest(self) -> int:
+        """How many operators a fake run may call: one that calls many more than the first is a loop over a size."""
+        return min(LONGEST_FAKE_RUN, 200 + 2 * self._first) if self._first else LONGEST_FAKE_RUN
+
+    def _is_no_objection(self, error: Exception) -> bool:
+        """Whether a fake run stopped for want of data or of patience, once fake tensors followed the model so far."""
+        return self.fake and (
+            isinstance(error, work.TooLong) or (self.runs > 0 and tracing.needs_values(error))
+        )
 
     def _counted(self, tensors: Sequence[torch.Tensor], counter: _Counter) -> tuple[Any, float]:
         """A run, and its nominal seconds: counted where the inputs are large, else by how far it came."""
@@ -186,6 +235,10 @@ class Oracle:
         run()
         self._whole = max(self._whole, counter.count)
         return answers[0], self._cost * counter.count / max(1, self._whole)
+
+    def tensors(self, point: Point) -> list[torch.Tensor]:
+        """Inputs with legal values at a point."""
+        return self._tensors(self.shapes(point), self.rules)
 
     def _tensors(self, shapes: Shapes, rules: Sequence[Rule]) -> list[torch.Tensor]:
         sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
@@ -205,14 +258,19 @@ class Oracle:
                 }
             yield self._fake_weights
 
-    def _run_fake(self, shapes: Shapes, weights: dict[str, torch.Tensor], counter: _Counter) -> None:
+    def _run_fake(
+        self, shapes: Shapes, weights: dict[str, torch.Tensor], counter: _Counter
+    ) -> tuple[torch.Tensor, ...]:
         tensors = [
             torch.empty(shape, dtype=item.example.dtype)
             for shape, item in zip(shapes, self.case.inputs, strict=True)
         ]
         args, kwargs = self.case.structure.rebuild(tensors)
-        with counter:
-            torch.func.functional_call(self.case.module, weights, args, kwargs)
+        patience = work.Patience(self._longest())
+        with self.case.unchanged(), counter, patience:
+            result = torch.func.functional_call(self.case.module, weights, args, kwargs)
+        self._first = self._first or patience.count
+        return tuple(tensor for _, tensor in flatten(result)[0])
 
     def _working_rules(self) -> tuple[Rule, ...]:
         """The rules whose values the model accepts at the example's own sizes; else the example stretched."""
@@ -233,6 +291,17 @@ class Oracle:
         self.fake, self._mode, self.known = True, tracing.fake_mode(), {}
         if not self.trial(self.example).ok:
             self.fake, self._mode, self.known, self._cost = False, None, {}, cost
+
+
+def _other_form(expected: Sequence[torch.Tensor], given: Outputs | Sequence[torch.Tensor]) -> str:
+    """How results differ from the example's in what a file can't vary: how many there are, and their axes."""
+    tensors = given.tensors if isinstance(given, Outputs) else given
+    if len(tensors) != len(expected):
+        return f"the model returns {len(tensors)} tensors there, not {len(expected)}"
+    for wanted, tensor in zip(expected, tensors, strict=True):
+        if tensor.dim() != wanted.dim():
+            return f"the model returns {tensor.dim()} axes there, not {wanted.dim()}"
+    return ""
 
 
 def _bundles(case: Case) -> tuple[tuple[int, ...], ...]:

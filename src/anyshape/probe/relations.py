@@ -19,6 +19,7 @@ from anyshape.source.lines import words_of
 __all__ = ["Direction", "generic_point", "is_generic", "leave_limits", "leave_ones", "relations"]
 
 STEEPEST = 8  # rates up to this are tried where a proportion says nothing
+DISTANCES = (24, 32, 20, 14)  # one of these leads from 2*k + 1 to the next such size, or any other remainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def _raised(oracle: Oracle, point: dict[Axis, int], old: int, new: int) -> dict[
         by_place.setdefault(axis[1], []).append(axis)
     for group in (axes, *by_place.values(), *([axis] for axis in axes)):
         trial = dict(point) | {axis: new for axis in group if point[axis] == old}
-        if trial != point and oracle.trial(trial).ok:
+        if trial != point and oracle.trial(trial).fits:
             point = trial
     return point
 
@@ -74,7 +75,7 @@ def leave_limits(oracle: Oracle, point: Point, directions: list[Direction]) -> P
         groups = [alike, *([a for a in alike if a[1] == place] for place in {a[1]: None for a in alike})]
         for group in groups:
             trial = {**point, **dict.fromkeys(group, size // 2)}
-            if oracle.trial(trial).ok:
+            if oracle.trial(trial).fits:
                 point = trial
                 break
     return point
@@ -121,8 +122,11 @@ def _together(oracle: Oracle, base: Point, axis: Axis) -> Direction | None:
 
 
 def _strides(size: int) -> tuple[int, ...]:
-    """How far to move an axis at first: a little (even, so that halves stay whole), then to its double."""
-    return tuple(dict.fromkeys((6, max(size, 2))))
+    """How far to move an axis at first: a little (even, so that halves stay whole), then to its double.
+
+    Then further, by what keeps the remainder of most divisors: 4*k + 1 frames, along with the mask of each.
+    """
+    return tuple(dict.fromkeys((6, max(size, 2), DISTANCES[0])))
 
 
 def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, int] | None:
@@ -134,7 +138,7 @@ def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, 
         [a for a in alike if a[1] == axis[1] or a[0] == axis[0]],
     ):
         moves = dict.fromkeys({axis: None, **dict.fromkeys(group)}, by)
-        if oracle.trial(_shifted(base, moves)).ok:
+        if oracle.trial(_shifted(base, moves)).fits:
             fewest = _fewest(oracle, base, axis, moves)
             # Of the like-sized, some may move only because others do: boxes.1 and scores.1, along with boxes.0.
             climbed = _climb(oracle, base, axis, {axis: by}) if len(fewest) > 2 else None
@@ -150,17 +154,17 @@ def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> d
     """Take along whichever axis lets the run come further, until it goes through."""
     moves, by = dict(start), start[axis]
     reached = oracle.trial(_shifted(base, moves))
-    while not reached.ok and not oracle.exhausted:
+    while not reached.fits and not oracle.exhausted:
         likely = _candidates(base, axis, by, moves)
         for other, change in itertools.chain(likely, _steep(oracle, base, axis, moves, reached)):
             tried = oracle.trial(_shifted(base, moves | {other: change}))
             same_place = tried.progress == reached.progress and _said(tried) != _said(reached)
-            if tried.ok or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
+            if tried.fits or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
                 moves[other], reached = change, tried
                 break
         else:
             return None
-    return moves if reached.ok else None
+    return moves if reached.fits else None
 
 
 def _candidates(base: Point, axis: Axis, by: int, moves: Mapping[Axis, int]) -> Iterator[tuple[Axis, int]]:
@@ -189,7 +193,7 @@ def _steep(
     """
     by, size = moves[axis], max(base[axis], 1)
     for other in [a for a in base if a not in moves and base[a] > base[axis]]:
-        if oracle.trial(_shifted(base, {other: 1})).ok:
+        if oracle.trial(_shifted(base, {other: 1})).fits:
             continue
         moved = oracle.trial(_shifted(base, {**moves, other: by}))
         if moved.progress == reached.progress and _said(moved) != _said(reached):
@@ -210,13 +214,13 @@ def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> 
     """
     for place in {a[1]: None for a in moves if a[1] != axis[1]}:
         fewer = {a: change for a, change in moves.items() if a[1] != place}
-        moves = fewer if oracle.trial(_shifted(base, fewer)).ok else moves
+        moves = fewer if oracle.trial(_shifted(base, fewer)).fits else moves
     for other in [a for a in moves if a != axis]:
         if other not in moves:
             continue
         fewer = {a: change for a, change in moves.items() if a != other}
         less = [fewer | {a: change - moves[other]} for a, change in fewer.items() if change > moves[other]]
-        moves = next((tried for tried in (fewer, *less) if oracle.trial(_shifted(base, tried)).ok), moves)
+        moves = next((tried for tried in (fewer, *less) if oracle.trial(_shifted(base, tried)).fits), moves)
     return moves
 
 
@@ -226,8 +230,10 @@ def _is_at_most(oracle: Oracle, base: Point, direction: Direction, alone: Mappin
     if not companions or not all(a in alone for a in companions):
         return False
     room = _shifted(base, {a: int(direction.rates[a] * 8 * direction.step) for a in companions})
-    moved = Direction(direction.root, {direction.root: Fraction(1)}).moved(room, direction.step)
-    return moved is not None and oracle.trial(moved).ok
+    # Not once, which may be luck: 14 divides 42, as heads must that share keys.
+    return all(
+        oracle.trial(_shifted(room, {direction.root: times * direction.step})).fits for times in (1, 2, 3)
+    )
 
 
 def _alike_at_example(oracle: Oracle, direction: Direction) -> bool:
@@ -241,14 +247,18 @@ def _stepped(oracle: Oracle, base: Point, direction: Direction) -> Direction | N
     size = base[direction.root]
     if _goes_along(oracle, base, direction, 1):
         return direction
-    by_one, doubled = direction.moved(base, 1), direction.moved(base, max(size, 2))
-    if by_one is not None and oracle.trial(by_one).ok:
+    by_one = direction.moved(base, 1)
+    if by_one is not None and oracle.trial(by_one).fits:
         return None  # it goes on for a little, and not from multiple to multiple
-    if doubled is None or not oracle.trial(doubled).ok:
-        return None  # twice the size is a multiple of whatever the size is a multiple of
-    for step in _steps(size):
-        if _goes_along(oracle, base, direction, step):
-            return Direction(direction.root, direction.rates, step)
+    # Twice the size is a multiple of whatever the size is a multiple of; the others are for what leaves a remainder.
+    squares = any(axis in oracle.squares for axis in direction.rates)
+    for distance in dict.fromkeys((max(size, 2), *(() if squares else DISTANCES))):
+        far = direction.moved(base, distance)
+        if far is None or not oracle.trial(far).fits:
+            continue
+        for step in _steps(distance):
+            if _goes_along(oracle, base, direction, step):
+                return Direction(direction.root, direction.rates, step)
     return None
 
 
@@ -256,11 +266,13 @@ def _goes_along(oracle: Oracle, base: Point, direction: Direction, step: int) ->
     # 11 as well for single steps: near by, a view may go through by luck (60 elements split into 3, 5 or 6 rows).
     # No luck leads from one square to the next, and 11 squares further is beyond many a table.
     squares = any(axis in oracle.squares for axis in direction.rates)
-    distances = (1, 3) if step > 1 else (1, 2, 3) if squares else (1, 3, 11)
+    # A remainder needs all three: 36 and 100 are squares, as 4 is, and 32 apart or a multiple of that.
+    multiples = step > 1 and base[direction.root] % step == 0
+    distances = (1, 3) if multiples else (1, 2, 3) if squares or step > 1 else (1, 3, 11)
 
     def accepted(times: int) -> bool:
         point = direction.moved(base, step * times)
-        return point is not None and oracle.trial(point).ok
+        return point is not None and oracle.trial(point).fits
 
     if all(map(accepted, distances)):
         return True
@@ -305,7 +317,7 @@ def generic_point(oracle: Oracle, base: Point, directions: list[Direction]) -> d
             moved = direction.moved(point, target - point[direction.root])
             if moved is None or _met(oracle, moved, direction.rates) & taken:
                 continue
-            if oracle.trial(moved).ok:
+            if oracle.trial(moved).fits:
                 point = moved
                 taken |= _met(oracle, moved, direction.rates)
                 break

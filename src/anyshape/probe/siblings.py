@@ -57,4 +57,4 @@ def _grows(oracle: Oracle, point: Point, places: set[tuple[int, int]], by: int) 
         tuple(size + by * ((number, axis) in places) for axis, size in enumerate(shape))
         for number, shape in enumerate(oracle.shapes(point))
     )
-    return oracle.trial_of_shapes(shapes).ok
+    return oracle.trial_of_shapes(shapes).fits

@@ -78,6 +78,6 @@ def _comes_further(oracle: Oracle, base: Point, squares: Mapping[Axis, int], roo
         if oracle.elements(moved) > LARGEST_ELEMENTS and not oracle.fake:
             continue
         trial = oracle.trial(moved)
-        if trial.ok or trial.progress > max(oracle.trial(point).progress for point in between):
+        if trial.fits or trial.progress > max(oracle.trial(point).progress for point in between):
             return True
     return False

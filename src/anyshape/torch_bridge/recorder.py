@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from anyshape.torch_bridge.process import alone
 
@@ -31,10 +33,36 @@ class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
         self.note = note
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        finish = self.note(func, args, kwargs or {})  # before it runs: it may write to its arguments
-        result = func(*args, **(kwargs or {}))
-        finish(result)
-        return result
+        if _is_batched((args, kwargs)):
+            with _Below(self.note):
+                return func(*args, **(kwargs or {}))
+        return _noted(self.note, func, args, kwargs or {})
+
+
+class _Below(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the operators that torch.vmap makes of one: they are of whole batches."""
+
+    def __init__(self, note: Note) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.note = note
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _noted(self.note, func, args, kwargs or {})
+
+
+def _noted(note: Note, func: Any, args: Any, kwargs: Any) -> Any:
+    finish = note(func, args, kwargs)  # before it runs: it may write to its arguments
+    result = func(*args, **kwargs)
+    finish(result)
+    return result
+
+
+def _is_batched(tree: Any) -> bool:
+    """Whether an operator is given what torch.vmap makes of a tensor, which stands for one row of it."""
+    leaves = _pytree.tree_leaves(tree)
+    return any(
+        isinstance(leaf, torch.Tensor) and torch._C._functorch.is_batchedtensor(leaf) for leaf in leaves
+    )
 
 
 @contextlib.contextmanager

@@ -8,15 +8,34 @@ from typing import Any
 
 import torch
 import torch.fx.experimental._config as fx_config
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 
-__all__ = ["fake_mode", "size_oblivious", "traced_symbolically", "traced_without_data"]
+__all__ = ["fake_mode", "needs_values", "size_oblivious", "traced_symbolically", "traced_without_data"]
 
 
 def fake_mode() -> FakeTensorMode:
     """A mode in which tensors have shapes but no data; real weights are taken in as they come."""
     return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def needs_values(error: BaseException) -> bool:
+    """Whether a run without data stopped because something asked for data, which says nothing of the sizes."""
+    return isinstance(
+        error,
+        (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            UnsupportedFakeTensorException,
+            UnsupportedOperatorException,
+        ),
+    )
 
 
 def size_oblivious() -> contextlib.AbstractContextManager[Any]:

@@ -6,6 +6,7 @@ not depend on what else a machine is doing. A nominal second is about one of a s
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-__all__ = ["nominal_seconds"]
+from anyshape.torch_bridge.control_flow import Plain, run_by
+
+__all__ = ["Patience", "TooLong", "Work", "nominal_seconds"]
 
 AN_OPERATOR = 1.2e-5  # seconds to call it
 A_NUMBER = 2e-9  # to write it
@@ -32,18 +35,28 @@ LAYERS = (
 
 def nominal_seconds(run: Callable[[], Any]) -> float:
     """What ``run()`` costs; what it returns is dropped."""
-    work = _Work()
+    work = Work()
     with work:
         run()
     return work.seconds
 
 
-class _Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts operators, the numbers that they write, and their multiplications."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seconds = 0.0
+        self.flow = contextlib.ExitStack()
+
+    def __enter__(self) -> Work:
+        self.flow.enter_context(run_by(Plain()))
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        with self.flow:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -52,6 +65,24 @@ class _Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.seconds += A_MULTIPLICATION * _multiplications(func, args, kwargs or {}, result)
         self.seconds += A_CONVOLUTION * (func.overloadpacket is torch.ops.aten.convolution)
         return result
+
+
+class TooLong(RuntimeError):
+    """A run calls more operators than it is worth."""
+
+
+class Patience(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators, those inside a layer too, and gives up at too many."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count, self.most = 0, most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        if self.count > self.most:
+            raise TooLong(f"more than {self.most} operators")
+        return func(*args, **(kwargs or {}))
 
 
 def _multiplications(func: Any, args: Any, kwargs: Any, result: Any) -> float:

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from anyshape.capture.program import Guard
 from anyshape.contract import Contract
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Relation, Space, choose
+from anyshape.dims.turns import Condition, crossings, period_of
 
-__all__ = ["COUNT", "elements", "sizes_to_try"]
+__all__ = ["COUNT", "Boundary", "elements", "sizes_to_try"]
 
 COUNT = 36  # size assignments to try by default
 ROW_SECONDS = 1.0  # nominal: sizes that would take longer than about this to try are left out
 SMALL = 500_000  # numbers in the inputs that any model is given
+MOST_SIDES = 12  # sizes around one condition
+MOST_MEETINGS = 24  # of the sides of conditions on different dims
 
 Sizes = Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A relation as a condition that turns somewhere."""
+
+    relation: Relation
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.relation.names
+
+    @property
+    def period(self) -> int:
+        return period_of(self.relation.left, self.relation.right)
+
+    def holds(self, sizes: Sizes) -> bool:
+        try:
+            return self.relation.holds(sizes)
+        except (ArithmeticError, ValueError):
+            return False
+
+
 def sizes_to_try(
-    agreed: Agreed, guards: Sequence[Guard | Relation], seconds: float, count: int = COUNT
-) -> list[dict[str, int]]:
-    """Sizes that tell most: every boundary, both sides of every open guard, primes, pairs, larger than the example."""
+    agreed: Agreed, conditions: Sequence[Condition], seconds: float, count: int = COUNT
+) -> tuple[list[dict[str, int]], int]:
+    """Sizes that tell most, and how many of the first must be tried whatever they cost: both sides of each condition.
+
+    Then every boundary, primes, pairs, larger than the example.
+    """
     contract = agreed.contract
     growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
     largest = {
@@ -30,18 +58,21 @@ def sizes_to_try(
         for dim in contract.dims
         if dim.range.maximum is None or dim.range.maximum > 1024 or seconds > 0.05
     }
+    # At the example's own 0 or 1, many a fault elsewhere does not show.
+    typical = agreed.generic if contract.allows(agreed.generic) else contract.example
+    most = max(SMALL, int(elements(contract, typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
+    needed, sides = _sides(contract, typical, conditions, most)
     space = Space(
         contract.ranges,
         contract.relations,
-        interesting=_sides(contract, agreed.generic, guards, largest),
-        # At the example's own 0 or 1, many a fault elsewhere does not show.
-        typical=agreed.generic if contract.allows(agreed.generic) else contract.example,
+        typical=typical,
         largest=largest,
+        wanted=tuple(sides),
     )
-    most = max(SMALL, int(elements(contract, space.typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
     telling = len(choose(space, 1))  # these are tried even if they are more than were asked for
     wanted = [sizes for sizes in choose(space, 4 * count) if elements(contract, sizes) <= most]
-    return wanted[: max(count, telling)]
+    wanted = wanted[: max(count, telling)]
+    return [*needed, *(sizes for sizes in wanted if sizes not in needed)], len(needed)
 
 
 def elements(contract: Contract, sizes: Sizes) -> int:
@@ -50,22 +81,55 @@ def elements(contract: Contract, sizes: Sizes) -> int:
 
 
 def _sides(
-    contract: Contract, generic: Sizes, guards: Sequence[Guard | Relation], largest: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """For each dim, the sizes on either side of where a guard turns, the other dims being generic."""
-    made: dict[str, set[int]] = {}
-    for item in guards:
-        for name in item.names:
-            range_ = contract.dim(name).range
-            limit = item.right.constant if isinstance(item, Relation) else None
-            end = min(range_.maximum or 10**9, max(largest.get(name, 64) * 2, 64, (limit or 0) + 1))
-            beyond = limit + limit // 2 + 1 if limit is not None else None
-            if beyond is not None and range_.contains(beyond):
-                made.setdefault(name, set()).add(beyond)
-            before: bool | None = None
-            for size in range(range_.minimum, end + 1):
-                now = item.holds({**generic, name: size})
-                if before is not None and now != before:
-                    made.setdefault(name, set()).update((size - 1, size))
-                before = now
-    return {name: tuple(sorted(sizes)[:16]) for name, sizes in made.items()}
+    contract: Contract, typical: Sizes, conditions: Sequence[Condition], most: int
+) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """For each condition, sizes on both of its sides that must be tried; and all others next to where it turns.
+
+    The others: with the other dims at their ends, and where the sides of two conditions meet.
+    """
+    needed: list[dict[str, int]] = []
+    sides: list[dict[str, int]] = []
+    turning: dict[str, dict[int, None]] = {}
+    for condition in conditions:
+        found = [
+            (name, row)
+            for name, row in crossings(condition, typical, contract.ranges)
+            if contract.allows(row) and elements(contract, row) <= most
+        ]
+        for side in (True, False):
+            here = [row for _, row in found if condition.holds(row) is side]
+            here.sort(key=lambda row: (min(row.values(), default=2) < 2, elements(contract, row)))
+            if here and not any(condition.holds(row) is side for row in needed):
+                needed.append(here[0])
+        sides += [row for _, row in found][:MOST_SIDES]
+        for name, row in found:
+            turning.setdefault(name, {}).setdefault(row[name])
+    ends = _ends(contract, typical)
+    meetings = itertools.chain(_with_ends(turning, ends), _meetings(turning, typical))
+    allowed = (row for row in meetings if contract.allows(row) and elements(contract, row) <= most)
+    sides += itertools.islice(allowed, MOST_MEETINGS)
+    return needed, sides
+
+
+def _ends(contract: Contract, typical: Sizes) -> list[dict[str, int]]:
+    """All dims at their smallest that is not 0; all somewhat larger than usual."""
+    low = {dim.name: max(dim.range.minimum, 1) for dim in contract.dims}
+    high = {
+        name: size * 2 + 1 if contract.dim(name).range.contains(size * 2 + 1) else size
+        for name, size in typical.items()
+    }
+    return [low, high]
+
+
+def _with_ends(turning: Mapping[str, Mapping[int, None]], ends: Sequence[Sizes]) -> Iterator[dict[str, int]]:
+    for name, sizes in turning.items():
+        for size in list(sizes)[:4]:
+            for end in ends:
+                yield {**end, name: size}
+
+
+def _meetings(turning: Mapping[str, Mapping[int, None]], typical: Sizes) -> Iterator[dict[str, int]]:
+    """Sizes at which two conditions turn, on each of their sides together."""
+    for one, two in itertools.combinations(turning, 2):
+        for first, second in itertools.product(list(turning[one])[:4], list(turning[two])[:4]):
+            yield {**typical, one: first, two: second}

@@ -20,6 +20,8 @@ class Row:
     error: float = 0.0
     allowed: float = 0.0
     why: str = ""
+    variant: int = 0
+    values: str = ""  # what is particular about the values of that variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Verdict:
                 "error": row.error,
                 "allowed": row.allowed,
                 "why": row.why,
+                "values": row.values,
             }
             for row in self.rows
         ]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
+from anyshape.capture.decisions import Turn
 from anyshape.capture.program import Guard
 from anyshape.compare import compare
 from anyshape.dims import Relation
+from anyshape.dims.turns import Condition
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
 from anyshape.source.lines import words_of
 from anyshape.verify.reference import Reference
-from anyshape.verify.sizes import COUNT, elements, sizes_to_try
+from anyshape.verify.sizes import COUNT, Boundary, elements, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
 
 __all__ = ["PYTHON_VALUE", "check", "verify"]
@@ -27,13 +31,30 @@ Sizes = Mapping[str, int]
 
 
 def check(
-    runtime: Runtime, reference: Reference, sizes: Sizes, names: Sequence[str | None] | None = None
+    runtime: Runtime,
+    reference: Reference,
+    sizes: Sizes,
+    names: Sequence[str | None] | None = None,
+    variant: int = 0,
 ) -> Row:
-    """One assignment of sizes: right, wrong, fails or refused.
+    """One assignment of sizes, with one kind of values: right, wrong, fails or refused.
 
     ``names`` are the model's names for the inputs in order, where they are not the contract's; None drops one.
     """
-    expected = reference.at(sizes)
+    row = _checked(runtime, reference, sizes, names, variant)
+    values = reference.values(variant)
+    why = f"{row.why}, with {values}" if values and row.outcome in ("wrong", "fails") else row.why
+    return replace(row, why=why, variant=variant, values=values)
+
+
+def _checked(
+    runtime: Runtime,
+    reference: Reference,
+    sizes: Sizes,
+    names: Sequence[str | None] | None,
+    variant: int,
+) -> Row:
+    expected = reference.at(sizes, variant)
     at = dict(sizes)
     if isinstance(expected, Refusal):
         return Row(at, "refused", why=f"{type(expected.error).__name__}: {words_of(expected.error)}")
@@ -45,7 +66,19 @@ def check(
         got = runtime.run(feed)
     except RuntimeFailure as failure:
         return Row(at, "fails", why=f"{runtime.name}: {failure}")
+    if variant:
+        got = _unanswered(got, expected.outputs.tensors)
     return _judged(at, reference.case, runtime.output_names, expected.outputs, expected.exact, got)
+
+
+def _unanswered(got: list[Any], expected: Sequence[torch.Tensor]) -> list[Any]:
+    """A runtime's outputs, NaN wherever PyTorch's are: for values that nobody gave, NaN is no answer to hold it to."""
+    made = list(got)
+    for number, (array, tensor) in enumerate(zip(got, expected, strict=False)):
+        if tensor.is_floating_point() and array.shape == tuple(tensor.shape):
+            unknown = to_numpy(torch.isnan(tensor))
+            made[number] = np.where(unknown, np.nan, array) if unknown.any() else array
+    return made
 
 
 def _judged(
@@ -86,6 +119,7 @@ def verify(
     runtime: Runtime,
     reference: Reference,
     guards: Sequence[Guard] = (),
+    turns: Sequence[Turn] = (),
     *,
     proved: bool = False,
     boundaries: Sequence[Relation] = (),
@@ -97,7 +131,8 @@ def verify(
     """The verdict on a model at many sizes; stops at a few failures, or when ``budget`` nominal seconds are spent.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
-    ``boundaries`` are where the model takes another way: both sides of each are tried.
+    ``turns`` are decisions of the module, ``boundaries`` where the model takes another way: both sides of each are
+    tried, whatever that costs.
     """
     agreed = reference.agreed
     example = (
@@ -105,42 +140,67 @@ def verify(
     )
     seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
+    conditions: list[Condition] = [*open_guards, *turns, *map(Boundary, boundaries)]
     rows: list[Row] = []
     wanted = reference.take_examples()
-    telling = sizes_to_try(agreed, (*open_guards, *boundaries), seconds, count)
+    telling, sides = sizes_to_try(agreed, conditions, seconds, count)
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)
+    least = max(LEAST, len(wanted) - len(telling) + sides)
+    trials = [(sizes, 0) for sizes in wanted]
+    trials[least:least] = _of_other_values(reference, wanted)
     spent = 0.0
-    for number, sizes in enumerate(wanted):
-        progress(f"{number + 1} of {len(wanted)} sizes")
-        rows.append(check(runtime, reference, sizes, names))
+    for number, (sizes, variant) in enumerate(trials):
+        progress(f"{number + 1} of {len(trials)} sizes")
+        rows.append(check(runtime, reference, sizes, names, variant))
         failed = sum(row.outcome in ("wrong", "fails") for row in rows)
         spent += seconds * max(
             1.0, elements(agreed.contract, sizes) / max(1, elements(agreed.contract, example))
         )
-        if failed >= FAILURES or (spent > budget and number >= LEAST):
+        if failed >= FAILURES or (spent > budget and number >= least):
             break
-    proofs, samples = _statements(guards, rows, proved)
+    proofs, samples = _statements(guards, turns, rows, proved)
     cut = (
         ""
-        if len(rows) == len(wanted)
-        else f"{len(wanted) - len(rows)} of {len(wanted)} chosen sizes were not tried"
+        if len(rows) == len(trials)
+        else f"{len(trials) - len(rows)} of {len(trials)} chosen sizes were not tried"
     )
     return Verdict(runtime.name, tuple(rows), proofs, samples, cut)
 
 
+def _of_other_values(
+    reference: Reference, sizes: Sequence[dict[str, int]]
+) -> list[tuple[dict[str, int], int]]:
+    """Every kind of values at the sizes to trace at, and at one more: the largest of the first few."""
+    contract, generic = reference.agreed.contract, dict(reference.agreed.generic)
+    usual = generic if contract.allows(generic) else sizes[0]
+    other = max(sizes[:LEAST], key=lambda item: elements(contract, item))
+    return [
+        (at, kind)
+        for kind in range(1, reference.variants)
+        for at in ((usual, other) if other != usual else (usual,))
+    ]
+
+
 def _statements(
-    guards: Sequence[Guard], rows: Sequence[Row], proved: bool
+    guards: Sequence[Guard], turns: Sequence[Turn], rows: Sequence[Row], proved: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is proved and what is sampled, each in a sentence."""
-    open_guards = [item for item in guards if not item.proved]
+    """What is proved and what is sampled, each in a sentence; nothing is said of a side that was not run."""
     everywhere = f"the captured graph holds at every size of the contract ({len(guards)} guards)"
-    sampled = [f"right on both sides of {item}{_at_line(item)}" for item in open_guards]
-    tried = sum(row.outcome not in ("refused", "not run") for row in rows)
-    sampled.append(f"the outputs agree with PyTorch at {tried} sizes")
+    tried = [row.sizes for row in rows if row.outcome not in ("refused", "not run")]
+    sampled: dict[str, None] = {}
+    asked: list[Guard | Turn] = [*(item for item in guards if not item.proved), *turns]
+    for item in asked:
+        sides = {item.holds(sizes) for sizes in tried}
+        if len(sides) > 1:
+            sampled.setdefault(f"right on both sides of {item}{_at_line(item)}")
+        elif sides:
+            held = "holds" if True in sides else "does not hold"
+            sampled.setdefault(f"tried only where {item} {held}{_at_line(item)}")
+    sampled.setdefault(f"the outputs agree with PyTorch at {len(tried)} sizes")
     return (everywhere,) if proved else (), tuple(sampled)
 
 
-def _at_line(item: Guard) -> str:
+def _at_line(item: Guard | Turn) -> str:
     return f" ({item.where.file}:{item.where.line})" if item.where else ""

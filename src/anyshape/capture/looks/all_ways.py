@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anyshape.capture.differential import Traces, first_rows
+from anyshape.capture.differential import first_rows
 from anyshape.capture.looks.one_way import Look, Looks, looks_at
 from anyshape.capture.tape.steps import Read
+from anyshape.capture.traces import Traces
 from anyshape.dims import Space, choose, fit
 from anyshape.errors import CaptureFault, SourceLine
 
@@ -55,7 +56,7 @@ class AllWays:
     def read_as(self, read: Read) -> str | None:
         """The expression of sizes that a number read from a tensor is, at all sizes that were run."""
         rows, column = [], []
-        for key, tape in self.traces.known.items():
+        for key, tape in self.traces.tapes():
             seen = [other.seen for other in tape.reads if other.where == read.where]
             if key[-1] == 0 and seen and type(seen[0]) is int:
                 rows.append(dict(key[:-1]))

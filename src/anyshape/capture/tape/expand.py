@@ -10,7 +10,7 @@ import torch
 
 from anyshape.capture.tape.functional import functional
 from anyshape.capture.tape.graph import tape_of
-from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, number_of
+from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, number_of, with_inner
 from anyshape.errors import SourceLine
 from anyshape.torch_bridge import schemas, torchlib, tracing
 
@@ -45,6 +45,7 @@ def _expand_into(
 ) -> None:
     for item in steps:
         step = item.mapped(lambda leaf: renamed.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
+        step = with_inner(step, lambda tape: expanded(tape, own, parts_of).used_only())
         function = None if not deepest or _translated(step, own) else schemas.decomposition(step.target)
         parts = function and parts_of(step, function, step.inputs)
         if parts is None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anyshape.dims import Expr, Relation, fit, fit_real
+from anyshape.dims import Expr, Relation, fit, fit_real, minimum
+from anyshape.dims.formula import Formula
 from anyshape.dims.names import DATA
 from anyshape.errors import CaptureFault, SourceLine
 
@@ -30,6 +31,7 @@ class NoExpression(CaptureFault):
     def __init__(self, column: tuple[Any, ...], what: str, where: SourceLine | None, hint: str) -> None:
         super().__init__(what, where=where, hint=hint)
         self.column = column
+        self.rows: list[dict[str, int]] = []  # the sizes at which it has them
         self.step: Any = None  # the step that has it
 
 
@@ -51,6 +53,10 @@ class Fitter:
     contexts: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)  # numbers that are sizes near by
     place: tuple[Any, ...] = ()  # of the step at hand, among those of its line
     near: dict[Any, Any] = field(default_factory=dict)  # those sizes, as far as they are explained
+    computed: Mapping[Any, Expr | Formula] = field(
+        default_factory=dict
+    )  # what Python computed: a type, its values
+    lost: tuple[Expr, ...] = ()  # integers that Python computed, and went on with as plain numbers
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
         """The number, or the expression of it; None if it is none of the sizes."""
@@ -109,20 +115,51 @@ class Fitter:
         first = column[0]
         if all(type(item) is type(first) and (item == first or item != item) for item in column):
             return first
-        made: Any = None
+        made: Any = self.computed.get((type(first), *column)) if _are_numbers(column) else None
+        if made is not None:
+            return made
         if all(isinstance(item, int) for item in column):
             made = self.size(column, atoms)
+            if self.lost:
+                made = self._with_lost(column, made)
+            made = made if made is not None else self._cut_off(column, atoms)
         elif all(isinstance(item, float) for item in column):
             made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
         if made is None:
-            raise NoExpression(
+            fault = NoExpression(
                 tuple(column),
                 f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
                 f"{_examples(self.rows, column, self.names)}",
                 where=where,
                 hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
             )
+            fault.rows = self.rows
+            raise fault
         return made
+
+    def _cut_off(self, column: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
+        """What Python computed, as far as a tensor goes: a slice up to ``k`` ends where the axis ends."""
+        computed = [found for found in self.computed.values() if isinstance(found, Expr)]
+        for found in computed:
+            for size in atoms:
+                made = minimum(found, size)
+                if all(made.evaluate(row) == item for row, item in zip(self.rows, column, strict=True)):
+                    return made
+        return None
+
+    def _with_lost(self, column: Sequence[int], found: int | Expr | None) -> int | Expr | None:
+        """A number that hangs on one which Python made plain: ``int(0.9*n) + 1``, and not what fits by chance."""
+        rows = [{name: row[name] for name in self.names} for row in self.rows]
+        for atom in self.lost:
+            rest = [item - atom.evaluate(row) for item, row in zip(column, rows, strict=True)]
+            if all(item == rest[0] for item in rest):
+                return atom + rest[0]
+        return found if found is not None else fit(rows, column, self.lost)
+
+
+def _are_numbers(column: Sequence[Any]) -> bool:
+    kind = type(column[0])
+    return kind in (int, float) and all(type(item) is kind for item in column)
 
 
 def _decided(

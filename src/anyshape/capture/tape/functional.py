@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves
+from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, with_inner
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.torch_bridge import schemas
@@ -20,13 +20,23 @@ aten = torch.ops.aten
 
 def functional(tape: Tape) -> Tape:
     """The same tape, where every step only makes new values."""
+    return _functional(tape, frozenset())
+
+
+def _functional(tape: Tape, given: frozenset[Value]) -> Tape:
+    """The same tape, of which the values that are ``given`` from outside must not be written to."""
+    tape = replace(tape, steps=[with_inner(step, _inner) for step in tape.steps])
     if not any(_writes(step) for step in tape.steps):
         return _without_idle(tape)
-    state = _State(tape)
+    state = _State(tape, given)
     for step in tape.steps:
         state.take(step)
     outputs = [state.now(value) for value in tape.outputs]
     return _without_idle(replace(tape, steps=state.steps, outputs=outputs))
+
+
+def _inner(tape: Tape) -> Tape:
+    return _functional(tape, frozenset(tape.inputs)).used_only()
 
 
 def _without_idle(tape: Tape) -> Tape:
@@ -69,6 +79,7 @@ class _Version:
 @dataclass(slots=True)
 class _State:
     tape: Tape
+    given: frozenset[Value]
     steps: list[Step] = field(default_factory=list)
     views: dict[Value, tuple[Value, Step, int]] = field(
         default_factory=dict
@@ -78,6 +89,8 @@ class _State:
     unsure: set[Value] = field(default_factory=set)  # tensors that may be, or have, a view
 
     def take(self, step: Step) -> None:
+        if torch.Tag.inplace_view in getattr(step.target, "tags", ()):
+            step = _as_view(step)
         names = _writes(step)
         if not names:
             self.steps.append(step.mapped(self.current))
@@ -155,6 +168,12 @@ class _State:
             raise CaptureFault(
                 "the model writes to a tensor that may share its memory with another", where=where
             )
+        if root in self.given:
+            raise CaptureFault(
+                "a function of the model's control flow writes to a tensor from outside of it",
+                where=where,
+                hint="Copy the tensor first (clone()), and return it.",
+            )
         writes = self.written[root] = self.written.get(root, 0) + 1
         self.versions[value] = _Version(new, writes)
         for base, step, number, before in chain:
@@ -190,6 +209,12 @@ def _twin(step: Step) -> Any:
     if twin is None:
         raise _cannot(step, "has no functional twin")
     return twin
+
+
+def _as_view(step: Step) -> Step:
+    """`transpose_` and its like change how a tensor is looked at, not what is in it: they are views."""
+    twin = schemas.functional_twin(step.target)
+    return step if twin is None or schemas.viewed_argument(twin) is None else replace(step, target=twin)
 
 
 def _dtype_of(step: Step) -> torch.dtype:
@@ -238,19 +263,11 @@ def _identity(step: Step, number: int, base: Value, new: Value) -> Put:
     return None, ()
 
 
-def _argument(step: Step, name: str) -> Any:
-    """An argument of a step by name, its default if it was not given."""
-    for position, (known, default) in enumerate(schemas.arguments_of(step.target)):
-        if known == name:
-            return step.args[position] if position < len(step.args) else step.kwargs.get(name, default)
-    raise KeyError(name)
-
-
 def _slice(step: Step, number: int, base: Value, new: Value) -> Put:
     return aten.slice_scatter.default, (
         base,
         new,
-        *(_argument(step, name) for name in ("dim", "start", "end", "step")),
+        *(step.argument(name) for name in ("dim", "start", "end", "step")),
     )
 
 
@@ -259,21 +276,21 @@ def _select(step: Step, number: int, base: Value, new: Value) -> Put:
 
 
 def _piece(step: Step, number: int, base: Value, new: Value) -> Put:
-    axis = _argument(step, "dim")
+    axis = step.argument("dim")
     sizes = [output.shape[axis] for output in step.outputs]
     start = sum(sizes[:number])
     return aten.slice_scatter.default, (base, new, axis, start, start + sizes[number], 1)
 
 
 def _unbound(step: Step, number: int, base: Value, new: Value) -> Put:
-    return aten.select_scatter.default, (base, new, _argument(step, "dim"), number)
+    return aten.select_scatter.default, (base, new, step.argument("dim"), number)
 
 
 def _diagonal(step: Step, number: int, base: Value, new: Value) -> Put:
     return aten.diagonal_scatter.default, (
         base,
         new,
-        *(_argument(step, name) for name in ("offset", "dim1", "dim2")),
+        *(step.argument(name) for name in ("offset", "dim1", "dim2")),
     )
 
 

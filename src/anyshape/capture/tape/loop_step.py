@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from anyshape.capture.tape.joins import JOINS, axis_of
 from anyshape.capture.tape.loop_values import Carried, Inner, Outer, Plan, cut, owners
 from anyshape.capture.tape.steps import Body, Step, Tape, Value, leaves, map_leaves, rolled
+from anyshape.capture.tape.unpack import VIEWS
 
 __all__ = ["Draft", "draft_of", "with_results"]
 
 aten = torch.ops.aten
-JOINS = {aten.stack.default, aten.cat.default}
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class Draft:
         default_factory=dict
     )  # of several sizes: along which axes they are joined
     joined: dict[Inner, Inner] = field(default_factory=dict)  # these, as what was joined so far
+    listed: bool = False  # whether some list has a result of every round
     prefix: list[Step] = field(default_factory=list)
 
 
@@ -78,6 +80,7 @@ def _look_after(draft: Draft, owner: Mapping[Value, tuple[int, Inner]]) -> None:
         for item in args if joins else ():
             for inner in _runs(item, owner, last):
                 draft.wanted[("all", inner)] = None
+                draft.listed = True
                 if axis is not None:
                     draft.ragged.setdefault(inner, set()).add(axis)
         for value in _singles(args, owner, last) if joins else leaves(args):
@@ -93,10 +96,9 @@ def _look_after(draft: Draft, owner: Mapping[Value, tuple[int, Inner]]) -> None:
 
 def _joined_along(step: Step) -> int | None:
     """The axis along which a step joins tensors that may differ in size there."""
-    if step.target is not aten.cat.default:
+    if step.target not in JOINS or step.target is aten.stack.default:
         return None
-    axis: int = step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)
-    return axis % len(step.outputs[0].shape)
+    return axis_of(step)
 
 
 def _gather(draft: Draft, inner: Inner, axis: int) -> None:
@@ -154,10 +156,15 @@ def _singles(args: Any, owner: Mapping[Value, tuple[int, Inner]], last: int) -> 
                 at += 1
 
 
-def with_results(drafts: Sequence[Draft]) -> list[Tape]:
-    """The tapes with their loops in place: every one with the same results, whichever of them it needs itself."""
+def with_results(drafts: Sequence[Draft]) -> list[Tape] | None:
+    """The tapes with their loops in place: every one with the same results, whichever of them it needs itself.
+
+    None if what they use afterwards is nothing that a loop hands on.
+    """
     # A loop of one round can't tell the last result from the only one, nor a list from its reverse.
     longest = max(drafts, key=lambda draft: len(draft.blocks))
+    if _only_takes_apart(longest):
+        return None
     wanted: dict[Any, None] = {}
     for draft in drafts:
         if len(draft.blocks) > 1 or draft is longest:
@@ -168,11 +175,24 @@ def with_results(drafts: Sequence[Draft]) -> list[Tape]:
         (axis,) = axes
         for draft in drafts:
             _gather(draft, inner, axis)
-        del wanted[("all", inner)]
+        wanted.pop(("all", inner), None)
         wanted[("last", longest.joined[inner])] = None
     directions: list[int] = []
-    made = {id(longest): _wired(longest, list(wanted), directions)}
-    return [made.get(id(draft)) or _wired(draft, list(wanted), list(directions)) for draft in drafts]
+    try:
+        made = {id(longest): _wired(longest, list(wanted), directions)}
+        return [made.get(id(draft)) or _wired(draft, list(wanted), list(directions)) for draft in drafts]
+    except _NotHandedOn:
+        return None
+
+
+def _only_takes_apart(draft: Draft) -> bool:
+    """Whether the rounds take parts of tensors that are used one by one: so they would be after the loop as well."""
+    views = all(step.target in VIEWS for step in draft.blocks[0])
+    return views and not draft.plan.carried and not draft.listed
+
+
+class _NotHandedOn(Exception):
+    """A result of some round is used that the loop does not hand on, or can't: results of several sizes are no list."""
 
 
 def _wired(draft: Draft, wanted: Sequence[Any], directions: list[int]) -> Tape:
@@ -181,6 +201,10 @@ def _wired(draft: Draft, wanted: Sequence[Any], directions: list[int]) -> Tape:
     results: dict[Any, Value] = {}
     for kind, inner in wanted:
         final = last[inner.step].outputs[inner.output]
+        if kind == "all" and any(
+            block[inner.step].outputs[inner.output].shape != final.shape for block in draft.blocks
+        ):
+            raise _NotHandedOn
         shape = final.shape if kind == "last" else (count, *final.shape)
         results[(kind, inner)] = Value(shape, final.dtype)
     step = Step(
@@ -226,20 +250,19 @@ class _Joiner:
     def joined(self, step: Step) -> Iterator[Step]:
         """stack or cat of a list that has all rounds of a result in it: the rounds are one tensor already."""
         stacks = step.target is aten.stack.default
-        rank = len(step.outputs[0].shape)
-        axis = (step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)) % rank
+        axis = axis_of(step)
         parts: list[Value] = []
         items = step.args[0]
         at = 0
         while at < len(items):
             direction = _run(items, at, self.owner, self.count - 1)
-            if direction:
-                inner = self.owner[items[at]][1]
-                if inner in self.gathered and direction > 0:
-                    parts.append(self.results[("last", self.gathered[inner])])
-                    at += self.count
-                    continue
-                rounds = self.results[("all", inner)]
+            inner = self.owner[items[at]][1] if direction else None
+            if inner is not None and inner in self.gathered and direction > 0:
+                parts.append(self.results[("last", self.gathered[inner])])
+                at += self.count
+                continue
+            rounds = self.results.get(("all", inner))
+            if rounds is not None:
                 moved, moves = _moved(rounds, axis, stacks, self.direction(direction), step.where)
                 yield from moves
                 parts.append(moved)
@@ -273,8 +296,11 @@ def _picked(
             return leaf
         if home[0] == count - 1 and ("last", home[1]) in results:
             return results[("last", home[1])]
+        rounds = results.get(("all", home[1]))
+        if rounds is None:
+            raise _NotHandedOn
         made = Value(leaf.shape, leaf.dtype)
-        picks.append(Step(aten.select.int, (results[("all", home[1])], 0, home[0]), {}, (made,), where))
+        picks.append(Step(aten.select.int, (rounds, 0, home[0]), {}, (made,), where))
         return made
 
     return map_leaves(pick, tree), picks

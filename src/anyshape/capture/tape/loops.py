@@ -7,25 +7,23 @@ same for all is read from outside, and what is used afterwards is the last of it
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-import torch
-
 from anyshape.capture.tape.choose import chosen_between, rewired
+from anyshape.capture.tape.joins import joined_in_groups, joined_one_by_one
 from anyshape.capture.tape.loop_step import draft_of, with_results
-from anyshape.capture.tape.loop_values import Plan, plan_of
+from anyshape.capture.tape.loop_values import Plan, cut, plan_of
 from anyshape.capture.tape.merge import Apart, lined_up, numbered
-from anyshape.capture.tape.skipped import filled_in
-from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, rolled
+from anyshape.capture.tape.skipped import filled_in, lacks_a_step, rounds_filled_in
+from anyshape.capture.tape.steps import Step, Tape, Value, either, leaves, map_leaves, repeated, rolled
+from anyshape.capture.tape.unpack import in_order_of_use, parts_differ, unpacked
 
 __all__ = ["rolled_up"]
 
-aten = torch.ops.aten
 MOST_LOOPS = 200
 LONGEST_BODY = 2000
-UNPACKS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default}
 
 
 def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
@@ -42,6 +40,8 @@ def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
             changed = _closer(made, apart, signs)
             if changed is None and choices:
                 changed = rewired(made, apart.number) or _chosen(made, apart, signs)
+            if changed is None:
+                changed = _rewritten(made, apart, signs)
             if changed is None:
                 raise
             alike = min(_unchanged(old, new) for old, new in zip(made, changed, strict=True))
@@ -81,29 +81,48 @@ class _Signs(dict[Step, Any]):
 def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
     """The tapes with one more difference gone."""
     here = apart.number
-    steps = [tape.steps[here] if here < len(tape.steps) else None for tape in tapes]
-    first = steps[0]
-    if (
-        first is not None
-        and first.target in UNPACKS
-        and all(step is not None and step.target is first.target for step in steps)
-        and len({len(step.outputs) for step in steps if step is not None}) > 1
-    ):
-        return [_unpacked(tape, here) for tape in tapes]
+    if parts_differ(apart.steps):
+        return unpacked(tapes, here)
     signs = [[known[step] for step in tape.steps] for tape in tapes]
     filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
     if filled is not None:
         return filled
-    # One step of each tape, or none where it has ended: the first may be the shortest.
-    others = [k for k in range(1, len(tapes)) if signs[k][here : here + 1] != signs[0][here : here + 1]]
-    others += [k for k in range(1, len(tapes)) if k not in others]
-    for other in others:
-        for short, long in ((0, other), (other, 0)):
-            for start, size in _blocks(signs[short], signs[long], here):
-                made = _roll_all(tapes, signs, start, size)
-                if made is not None:
-                    return made
+    # A round that starts amid the next has numbers of both: those which go up evenly tell where it starts.
+    starts: dict[int, list[int]] = {}
+    for start, size in _candidates(signs, here):
+        starts.setdefault(size, []).append(start)
+    for size, places in starts.items():
+        for even, start in itertools.product((True, False), places):
+            made = _roll_all(tapes, signs, start, size, even)
+            if made is not None:
+                return made
     return None
+
+
+def _rewritten(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
+    """The tapes in other steps of the same result, where they part in a loop that can't be rolled as it is."""
+    made = joined_one_by_one(tapes) or joined_in_groups(tapes)
+    signs = [[known[step] for step in tape.steps] for tape in tapes]
+    if made is None and any(True for _ in _candidates(signs, apart.number)):
+        made = in_order_of_use(tapes)
+    return made
+
+
+def _candidates(signs: Sequence[Sequence[Any]], here: int) -> Iterator[tuple[int, int]]:
+    """Where a loop that goes on at ``here`` on some tapes may start, and how long its body is."""
+    first, distinct = signs[0], [signs[0]]
+    for other in signs[1:]:
+        if other not in distinct:
+            distinct.append(other)
+    # One step of each tape, or none where it has ended: the first may be the shortest.
+    others = sorted(distinct[1:], key=lambda other: other[here : here + 1] == first[here : here + 1])
+    seen: set[tuple[int, int]] = set()
+    for other in others:
+        for short, long in ((first, other), (other, first)):
+            for block in _blocks(short, long, here):
+                if block not in seen:
+                    seen.add(block)
+                    yield block
 
 
 def _sign(step: Step) -> Any:
@@ -123,14 +142,23 @@ def _sign(step: Step) -> Any:
         repr(map_leaves(form, step.args)),
         repr(map_leaves(form, dict(step.kwargs))),
         kinds,
-        step.body.plan.text if step.target is rolled else "",
+        _inner_sign(step),
     )
+
+
+def _inner_sign(step: Step) -> Any:
+    if step.target is rolled:
+        return step.body.plan.text
+    if step.target in (either, repeated):
+        return tuple(tuple(map(_sign, tape.steps)) for tape in step.body)
+    return ""
 
 
 def _blocks(short: Sequence[Any], long: Sequence[Any], here: int) -> Iterator[tuple[int, int]]:
     """Where a loop may start, and how long its body is, if ``long`` goes on with it at ``here``; ``short`` does not."""
     for size in range(1, min(here, LONGEST_BODY) + 1):
-        if here + size > len(long) or long[here - size : here] != long[here : here + size]:
+        last, following = long[here - size : here], long[here : here + size]
+        if last != following and not lacks_a_step(last, following):
             continue
         for shift in range(size):
             end = here - shift
@@ -146,11 +174,17 @@ def _blocks(short: Sequence[Any], long: Sequence[Any], here: int) -> Iterator[tu
 
 
 def _roll_all(
-    tapes: Sequence[Tape], signs: Sequence[Sequence[Any]], start: int, size: int
+    tapes: Sequence[Tape], signs: Sequence[Sequence[Any]], start: int, size: int, even: bool
 ) -> list[Tape] | None:
-    """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes."""
+    """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes.
+
+    With ``even``, only if its numbers go up or down by the same from round to round.
+    """
     body = signs[0][start : start + size]
     counts = [_repeats(sign, body, start) for sign in signs]
+    filled = rounds_filled_in(tapes, signs, start, size, counts) if min(counts) > 0 else None
+    if filled is not None:
+        return filled
     if min(counts) < 1 or max(counts) < 3 or len(set(counts)) == 1:
         return None
     longest = max(range(len(tapes)), key=lambda k: counts[k])
@@ -159,14 +193,28 @@ def _roll_all(
         left = [count - peeled for count in counts]
         if min(left) < 1:
             break
+        if even and not _is_even(cut(tapes[longest], first, size, left[longest])):
+            continue
         plan = plan_of(tapes[longest], first, size, left[longest])
         if plan is None:
             continue
         drafts = [draft_of(tape, first, size, n, plan) for tape, n in zip(tapes, left, strict=True)]
-        if all(draft is not None for draft in drafts):
-            made = with_results([draft for draft in drafts if draft is not None])
+        made = None if None in drafts else with_results([draft for draft in drafts if draft is not None])
+        if made is not None:
             return [_rolled_again(tape, body, first + 1, n, plan) for tape, n in zip(made, left, strict=True)]
     return None
+
+
+def _is_even(blocks: Sequence[Sequence[Step]]) -> bool:
+    """Whether each integer in the rounds of a loop goes up or down by the same from round to round."""
+    rounds = [
+        [leaf for step in block for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int]
+        for block in blocks
+    ]
+    return all(
+        len({two - one for one, two in itertools.pairwise(column)}) < 2
+        for column in zip(*rounds, strict=True)
+    )
 
 
 def _repeats(sign: Sequence[Any], body: Sequence[Any], start: int) -> int:
@@ -190,34 +238,6 @@ def _rolled_again(tape: Tape, body: Sequence[Any], start: int, count: int, plan:
             at += 1
     for place in reversed(places):
         draft = draft_of(tape, place, len(body), count, plan)
-        if draft is not None:
-            (tape,) = with_results([draft])
+        made = None if draft is None else with_results([draft])
+        tape = made[0] if made else tape
     return tape
-
-
-def _unpacked(tape: Tape, place: int) -> Tape:
-    """The tape with a step that takes a tensor apart as one step for each part, where that part is first used."""
-    step = tape.steps[place]
-    parts = {value: _part(step, number) for number, value in enumerate(step.outputs)}
-    steps = list(tape.steps[:place])
-    for item in tape.steps[place + 1 :]:
-        for value in dict.fromkeys(item.inputs):
-            if value in parts:
-                steps.append(parts.pop(value))
-        steps.append(item)
-    steps.extend(parts.pop(value) for value in dict.fromkeys(tape.outputs) if value in parts)
-    return replace(tape, steps=steps)
-
-
-def _part(step: Step, number: int) -> Step:
-    source, output = step.args[0], step.outputs[number]
-    axis = step.args[1] if step.target is aten.unbind.int else step.args[2] if len(step.args) > 2 else None
-    if step.target is aten.unbind.int:
-        return Step(aten.select.int, (source, axis, number), {}, (output,), step.where)
-    axis = axis if axis is not None else step.kwargs.get("dim", 0)
-    start = sum(value.shape[axis] for value in step.outputs[:number])
-    # The last part may be smaller than the others: a slice ends there by itself.
-    end = start + max(
-        output.shape[axis], step.outputs[0].shape[axis] if step.target is aten.split.Tensor else 0
-    )
-    return Step(aten.slice.Tensor, (source, axis, start, end), {}, (output,), step.where)

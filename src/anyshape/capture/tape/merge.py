@@ -14,7 +14,19 @@ from anyshape.capture.tape.constants import fitted_constant
 from anyshape.capture.tape.contexts import Place, made_by, number_places, shared_contexts
 from anyshape.capture.tape.fitter import Decision, Fitter, NoExpression
 from anyshape.capture.tape.formulas import shared_formulas
-from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, Value, chosen, leaves, rolled
+from anyshape.capture.tape.steps import (
+    LoopBody,
+    Split,
+    Step,
+    Tape,
+    Value,
+    chosen,
+    either,
+    leaves,
+    map_leaves,
+    repeated,
+    rolled,
+)
 from anyshape.dims import Expr, names
 from anyshape.errors import SourceLine
 
@@ -75,7 +87,20 @@ def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[
             a.dtype == b.dtype and len(a.shape) == len(b.shape) if a is not None and b is not None else a is b
             for a, b in zip(one.outputs, two.outputs, strict=True)
         )
+        and _alike_inside(one, two)
     )
+
+
+def _alike_inside(one: Step, two: Step) -> bool:
+    """Whether control flow that the model told PyTorch of is the same, but for numbers."""
+    if one.target not in (either, repeated):
+        return True
+    try:
+        for tapes in zip(one.body, two.body, strict=True):
+            lined_up(tapes)
+    except Apart:
+        return False
+    return True
 
 
 def _same_tree(one: Any, one_ids: Mapping[Value, Any], two: Any, two_ids: Mapping[Value, Any]) -> bool:
@@ -142,7 +167,12 @@ def merged(tapes: Sequence[Tape], fitter: Fitter, shapes: Sequence[tuple[Any, ..
 
 
 def _explained(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
-    kinds = {rolled: _explained_loop, chosen: _explained_choice}
+    kinds = {
+        rolled: _explained_loop,
+        chosen: _explained_choice,
+        either: _explained_told,
+        repeated: _explained_told,
+    }
     return kinds.get(column[0].target, _explained_call)(column, inputs, fitter)
 
 
@@ -279,6 +309,27 @@ def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], fitter: F
     )
     body = _split(fitter.decided(labels, first.where), ways, first.where)
     return replace(first, args=(list(inputs),), outputs=outputs, body=body)
+
+
+def _explained_told(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
+    """Control flow that the model told PyTorch of: each tape inside it from the same tape of every run."""
+    first, rest = column[0], iter(inputs)
+    args = map_leaves(lambda leaf: next(rest), first.args)
+    if first.target is either:
+        given = [[value.shape for value in args[1]]]
+    else:
+        before, rows, more = ([value.shape for value in values] for values in args)
+        given = [[*before, *(shape[1:] for shape in rows), *more], [*before, *more]]
+    known = list(dict.fromkeys(size for value in inputs for size in value.shape if isinstance(size, Expr)))
+    tapes = []
+    for number, shapes in zip(range(len(first.body)), itertools.cycle(given)):
+        inner = fitter.among(range(len(column)), number, known)
+        tapes.append(merged([step.body[number] for step in column], inner, shapes))
+    outputs = tuple(
+        _explained_value(values, known, fitter)
+        for values in zip(*(step.outputs for step in column), strict=True)
+    )
+    return replace(first, args=args, outputs=outputs, body=tuple(tapes))
 
 
 def _split(decision: Decision, ways: Mapping[int, Tape], where: SourceLine | None) -> Tape | Split:

@@ -19,11 +19,14 @@ from anyshape.capture.tape.steps import (
     Value,
     Way,
     chosen,
+    either,
     map_leaves,
     number_of,
+    repeated,
     rolled,
 )
-from anyshape.dims import Expr, Real, names
+from anyshape.dims import Expr, Real, Relation, names
+from anyshape.dims.formula import Formula
 
 __all__ = ["Look", "Played", "play"]
 
@@ -68,13 +71,18 @@ class _Player:
 
     def run(self, body: Tape | Split | Way, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         while isinstance(body, Split):
-            body = body.then if body.condition.holds(self.sizes) else body.otherwise
+            body = body.then if self.truth(body.condition, tensors) else body.otherwise
         tape = body.tape if isinstance(body, Way) else body
         self.known.update(tape.constants)
         self.known.update(zip(tape.inputs, tensors, strict=True))
         for step in tape.steps:
             self.step(step, step.inputs)
         return [self.known[value] for value in tape.outputs]
+
+    def truth(self, condition: Relation | Tape, tensors: Sequence[torch.Tensor]) -> bool:
+        if isinstance(condition, Tape):
+            return bool(_Player(dict(self.sizes), None).run(condition, tensors)[0])
+        return condition.holds(self.sizes)
 
     def step(self, step: Step, inputs: Sequence[Value]) -> None:
         """Play a step; in a loop at concrete sizes, its inputs are others than those on the tape."""
@@ -107,7 +115,11 @@ class _Player:
         if step.target is rolled:
             return self.loop(step, args) if isinstance(step.body, LoopBody) else self.rounds(step)
         if step.target is chosen:
-            return _Player(dict(self.sizes), self.look).run(step.body, given)
+            return self.inside(step.body, given)
+        if step.target is either:
+            return self.inside(step.body[0 if args[0] else 1], args[1])
+        if step.target is repeated:
+            return self.told_loop(step.body, *args)
         if step.target is index_tensor:
             return self.by_index(*args)
         if step.target is sizes_tensor:
@@ -117,8 +129,29 @@ class _Player:
             return args[0]
         return step.target(*args, **kwargs)
 
+    def inside(self, body: Tape | Split | Way, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return _Player(dict(self.sizes), self.look).run(body, given)
+
+    def told_loop(
+        self,
+        tapes: Sequence[Tape],
+        carried: list[torch.Tensor],
+        rows: Sequence[torch.Tensor],
+        given: Sequence[torch.Tensor],
+    ) -> list[torch.Tensor]:
+        """A loop of PyTorch's own: over rows, or while its test is true."""
+        body, *test = tapes
+        count, number = len(carried), 0
+        kept: list[list[torch.Tensor]] = [[] for _ in body.outputs[count:]]
+        while number < rows[0].shape[0] if rows else self.inside(test[0], [*carried, *given])[0]:
+            made = self.inside(body, [*carried, *(tensor[number] for tensor in rows), *given])
+            carried, number = made[:count], number + 1
+            for items, item in zip(kept, made[count:], strict=True):
+                items.append(item)
+        return [*carried, *map(_stacked, kept, body.outputs[count:])]
+
     def number(self, leaf: Any) -> Any:
-        return leaf.evaluate(self.sizes) if isinstance(leaf, (Expr, Real)) else leaf
+        return leaf.evaluate(self.sizes) if isinstance(leaf, (Expr, Real, Formula)) else leaf
 
     def by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         made = torch.empty([self.number(size) for size in shape], dtype=dtype)
@@ -143,7 +176,8 @@ class _Player:
             carried = [inner.known[value] for value in body.carried_on]
             for made, value in zip(collected, body.collected, strict=True):
                 made.append(inner.known[value])
-        results = [*carried, *map(_stacked, collected, body.collected)]
+        stacked = (_stacked(*item, self.sizes) for item in zip(collected, body.collected, strict=True))
+        results = [*carried, *stacked]
         return [results[place] for place in body.results]
 
     def rounds(self, step: Step) -> list[torch.Tensor]:
@@ -160,8 +194,13 @@ class _Player:
         return [made[-1] if key[0] == "last" else torch.stack(made) for key, made in kept.items()]
 
 
-def _stacked(tensors: Sequence[torch.Tensor], value: Value) -> torch.Tensor:
-    """The results of all rounds; without any, only their number is known for sure."""
+def _stacked(
+    tensors: Sequence[torch.Tensor], value: Value, sizes: Mapping[str, int] | None = None
+) -> torch.Tensor:
+    """The results of all rounds; without any, what changes from round to round is 0."""
     if tensors:
         return torch.stack(list(tensors))
-    return torch.empty([0, *(s if isinstance(s, int) else 0 for s in value.shape)], dtype=value.dtype)
+    known = sizes or {}
+    shape = [Expr.of(size) for size in value.shape]
+    evaluated = [size.evaluate(known) if size.names <= known.keys() else 0 for size in shape]
+    return torch.empty([0, *evaluated], dtype=value.dtype)

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from anyshape.capture.padding import padding_left_out
 from anyshape.capture.recurrent import recurrent_as_operators
-from anyshape.capture.tape.steps import Read, Step, Tape, Value, map_leaves
+from anyshape.capture.tape.steps import Read, Step, Tape, Value, map_leaves, number_of
+from anyshape.capture.tape.told import Told
+from anyshape.capture.watched import Symbols, Watch, plain_shape, watching
+from anyshape.dims.formula import Part
 from anyshape.source.lines import innermost_caller
-from anyshape.torch_bridge import process, recorder, schemas
+from anyshape.torch_bridge import control_flow, process, recorder, schemas
 
 __all__ = ["record"]
 
 
 def record(
-    function: Callable[..., Sequence[torch.Tensor]], tensors: Sequence[torch.Tensor], names: Mapping[int, str]
+    function: Callable[..., Sequence[torch.Tensor]],
+    tensors: Sequence[torch.Tensor],
+    names: Mapping[int, str],
+    shapes: Sequence[Sequence[Part]] = (),
+    symbols: Symbols | None = None,
+    answers: Mapping[Any, bool] | None = None,
 ) -> Tape:
-    """The tape of one run of ``function``; ``names`` has the module's own tensors by identity."""
+    """The tape of one run of ``function``; ``names`` has the module's own tensors by identity.
+
+    ``shapes`` says what each size of the inputs is, so that Python's decisions on sizes are known by it. Where Python
+    asks for the truth of a tensor, it is given that of ``answers``, if they have one.
+    """
     recording = _Recording(names)
+    given = {id(tensor): (tensor, tuple(shape)) for tensor, shape in zip(tensors, shapes, strict=False)}
+    recording.tape.watch = Watch(symbols or Symbols(), given, answers or {})
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
     recording.valued.update(recording.tape.inputs)
     with (
         process.quiet(),
         torch.no_grad(),
         recurrent_as_operators(),
-        _Reads(recording),
+        padding_left_out(),
+        _Reads(recording, answers or {}),
+        watching(recording.tape.watch),
+        control_flow.run_by(Told(recording)),
         recorder.every_operator(recording.note),
     ):
         outputs = function(*tensors)
@@ -43,12 +62,27 @@ class _Recording:
         self.names, self.tape = names, Tape([], {}, [], [])
         self.known = WeakIdKeyDictionary()
         self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
+        self.unheard = 0
+
+    @contextlib.contextmanager
+    def off(self) -> Iterator[None]:
+        """Within this context, nothing is put on the tape."""
+        self.unheard += 1
+        try:
+            yield
+        finally:
+            self.unheard -= 1
 
     def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], None]:
+        if self.unheard:
+            return lambda result: None
+        self.pause(False)  # an operator that failed, and was forgiven, did not say when it ended
         given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
         where = innermost_caller()
+        self.pause(True)
 
         def finish(result: Any) -> None:
+            self.pause(False)
             if _hands_back(target, args, result):
                 return
             made = map_leaves(self.new, result)
@@ -56,13 +90,38 @@ class _Recording:
             outputs = tuple(made) if many else () if made is None else (made,)
             step = Step(target, *given, outputs, where)
             self.tape.steps.append(step)
+            self.count_pieces(target, args, outputs)
             if target not in BY_SHAPE and self.valued.intersection(step.inputs):
                 self.valued.update(value for value in outputs if value is not None)
 
         return finish
 
+    def pause(self, paused: bool) -> None:
+        if self.tape.watch is not None:
+            self.tape.watch.paused = paused
+
+    def count_pieces(self, target: Any, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """What an operator decides by itself: how many pieces there are, and which axes go. Compared, to be known."""
+        watch = self.tape.watch
+        if target not in PIECES or watch is None or not isinstance(args[0], torch.Tensor):
+            return
+        shape, count = watch.shape(args[0]), len(outputs)
+        if target in SQUEEZES:
+            axes = args[1:] and (args[1] if isinstance(args[1], (list, tuple)) else (args[1],))
+            for size in [shape[axis] for axis in axes] if axes else shape:
+                size == 1  # noqa: B015
+            return
+        size, piece = shape[args[2] if len(args) > 2 else 0], args[1]
+        if target is aten.chunk.default:
+            piece = -(-size // piece)
+            -(-size // piece) == count if piece else None
+        elif isinstance(piece, int) and piece > 0:
+            (size <= count * piece, size > (count - 1) * piece)
+
     def depends_on_values(self, item: Any) -> bool:
-        return isinstance(item, torch.Tensor) and self.known.get(item) in self.valued  # type: ignore[no-untyped-call]
+        if self.unheard or not isinstance(item, torch.Tensor):
+            return False
+        return self.known.get(item) in self.valued  # type: ignore[no-untyped-call]
 
     def leaf(self, leaf: Any) -> Any:
         return self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -71,7 +130,7 @@ class _Recording:
         """A value for a tensor that was just made, or written to."""
         if not isinstance(tensor, torch.Tensor):
             return None
-        made = Value(tuple(tensor.shape), tensor.dtype, tensor.stride())
+        made = Value(plain_shape(tensor), tensor.dtype, tensor.stride())
         self.known[tensor] = made
         return made
 
@@ -97,21 +156,48 @@ def _hands_back(target: Any, args: Sequence[Any], result: Any) -> bool:
 
 
 class _Reads(TorchFunctionMode):
-    """Notes where Python looks at the values of a tensor: what it does then is not on the tape."""
+    """Notes where Python looks at the values of a tensor: what it does then is not on the tape.
 
-    def __init__(self, recording: _Recording) -> None:
+    A truth may be answered otherwise than the values say. An integer goes on as a size of its own, which the tape has.
+    """
+
+    def __init__(self, recording: _Recording, answers: Mapping[Any, bool]) -> None:
         super().__init__()
-        self.recording = recording
+        self.recording, self.answers = recording, answers
+        self.turns: dict[Any, int] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in READERS and any(self.recording.depends_on_values(item) for item in args):
-            self.recording.tape.reads.append(Read(result, innermost_caller()))
+            return self.read(func, args, result)
         return result
 
+    def read(self, func: Any, args: Sequence[Any], result: Any) -> Any:
+        tape, where = self.recording.tape, innermost_caller()
+        turn = self.turns[where] = self.turns.get(where, -1) + 1
+        value = self.recording.value(args[0]) if func in OF_ONE else None
+        if isinstance(result, bool):
+            result = self.answers.get((where, turn), result)
+        tape.reads.append(Read(result, where, value, turn, len(tape.steps)))
+        if type(result) is not int or value is None:
+            return result
+        assert tape.watch is not None
+        size = tape.watch.read(result)
+        tape.steps.append(Step(number_of, (value, str(size.formula)), {}, (), where))
+        return size
 
+
+OF_ONE = frozenset(
+    (
+        torch.Tensor.item,
+        torch.Tensor.__bool__,
+        torch.Tensor.__int__,
+        torch.Tensor.__index__,
+        torch.is_nonzero,
+    )
+)
 READERS = frozenset(
     (
         torch.Tensor.item,
@@ -128,6 +214,8 @@ READERS = frozenset(
     )
 )
 aten = torch.ops.aten
+SQUEEZES = frozenset((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims))
+PIECES = SQUEEZES | {aten.split.Tensor, aten.chunk.default}
 BY_SHAPE = frozenset(
     (
         aten.zeros_like.default,

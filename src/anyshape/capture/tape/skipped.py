@@ -1,11 +1,12 @@
 """Neutral steps: what Python skips where it would change nothing (`x[:n]` of n, `if pad: F.pad`) is put in again.
 
 Where one tape has a slice, a pad, a roll or a resize that another lacks, and which would leave the other's tensor as
-it is, the tapes differ in numbers only.
+it is, the tapes differ in numbers only. The same holds for the rounds of a loop: `x[:i]` is no slice in the last one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from anyshape.capture.tape.steps import Step, Tape, Value
 
-__all__ = ["filled_in", "may_be_left_out"]
+__all__ = ["filled_in", "lacks_a_step", "may_be_left_out", "rounds_filled_in"]
 
 aten = torch.ops.aten
 Ids = dict[Value, Any]
@@ -52,6 +53,85 @@ def filled_in(
             if len(have) < len(tapes):
                 return made
     return None
+
+
+def rounds_filled_in(
+    tapes: Sequence[Tape], signs: Sequence[Sequence[Any]], start: int, size: int, counts: Sequence[int]
+) -> list[Tape] | None:
+    """The tapes with a loop's last round made like its others, where it lacks a step; None if it lacks none.
+
+    The rounds begin at ``start`` and have ``size`` steps; ``counts`` is how many of them a tape has as they should be.
+    """
+    for place in range(size):
+        if tapes[0].steps[start + place].target in NEUTRAL:
+            made = [
+                _round_filled_in(tape, sign, start, size, count, place)
+                for tape, sign, count in zip(tapes, signs, counts, strict=True)
+            ]
+            if any(tape is not None for tape in made):
+                counted = [count + (tape is not None) for tape, count in zip(made, counts, strict=True)]
+                return [
+                    _rounds_from_the_front(new or old, range(start + place, start + size * count, size))
+                    for new, old, count in zip(made, tapes, counted, strict=True)
+                ]
+    return None
+
+
+def lacks_a_step(one: Sequence[Any], following: Sequence[Any]) -> bool:
+    """Whether steps, by their signs, follow as they are in ``one`` round, but for a step that may be left out."""
+    pairs = enumerate(zip(one, following, strict=False))
+    place = next((k for k, (mine, theirs) in pairs if mine != theirs), len(one) - 1)
+    return len(one) > 1 and one[place][0] in NEUTRAL and one[place + 1 :] == following[place : len(one) - 1]
+
+
+def _round_filled_in(
+    tape: Tape, signs: Sequence[Any], start: int, size: int, count: int, place: int
+) -> Tape | None:
+    """The tape with the step that has this place in a round put into the round after the last; None if it is there."""
+    end = start + size * count
+    last = tape.steps[end - size : end]
+    short = tape.steps[end : end + size - 1]
+    rest = [*signs[end - size : end - size + place], *signs[end - size + place + 1 : end]]
+    if not rest or list(signs[end : end + size - 1]) != rest:
+        return None
+    pattern, result = last[place], last[place].outputs[0]
+    given = _a_round_later(pattern.args[0], tape.steps[end - 2 * size : end - size], last, short[:place])
+    if (given.dtype, len(given.shape)) != (result.dtype, len(result.shape)):
+        return None
+    args = NEUTRAL[pattern.target](
+        given, [_from_the_front(tape.steps[start + k * size + place]) for k in range(count)]
+    )
+    if args is None:
+        return None
+    same = Value(given.shape, given.dtype, given.strides)
+    after = [
+        mine.mapped(
+            functools.partial(_swapped, theirs=iter(like.inputs), given=given, same=same, results={result})
+        )
+        for mine, like in zip(short[place:], last[place + 1 :], strict=True)
+    ]
+    if not any(same in step.inputs for step in after):
+        return None
+    filled = [*short[:place], replace(pattern, args=(given, *args), outputs=(same,)), *after]
+    return replace(tape, steps=[*tape.steps[:end], *filled, *tape.steps[end + size - 1 :]])
+
+
+def _a_round_later(
+    value: Value, before: Sequence[Step], last: Sequence[Step], following: Sequence[Step]
+) -> Value:
+    """What a value that the last round uses is in the round after it: of that round, of the last, or the same."""
+    for earlier, later in ((last, following), (before, last)):
+        for one, two in zip(earlier, later, strict=False):
+            if value in one.outputs:
+                return two.outputs[one.outputs.index(value)]
+    return value
+
+
+def _rounds_from_the_front(tape: Tape, places: Sequence[int]) -> Tape:
+    steps = list(tape.steps)
+    for place in places:
+        steps[place] = _from_the_front(steps[place])
+    return replace(tape, steps=steps)
 
 
 def may_be_left_out(step: Step) -> bool:
@@ -94,8 +174,12 @@ def _filled(
         return None
     same = Value(given.shape, given.dtype, given.strides)
     step = replace(pattern, args=(given, *args), outputs=(same,))
-    rest = _following(tape.steps[here:], tape.outputs, model, here + 1, given, same, _results(model, here))
-    return replace(tape, steps=[*tape.steps[:here], step, *rest[0]], outputs=rest[1])
+    rest, outputs = _following(
+        tape.steps[here:], tape.outputs, model, here + 1, given, same, _results(model, here)
+    )
+    if same not in outputs and not any(same in item.inputs for item in rest):
+        return None  # a shorter list of slices, rather than one left out
+    return replace(tape, steps=[*tape.steps[:here], step, *rest], outputs=outputs)
 
 
 def _results(model: Tape, here: int) -> set[Value]:
@@ -163,6 +247,8 @@ def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
         if range(size)[slice(start, end, step)] == range(size):
             return fixed
     rest = steps[0].args[2:]
+    if any(step.args[4:] not in ((), (1,)) for step in steps):
+        return None
     whole = (0 if rest and rest[0] is not None else None, size, 1)
     # An end beyond every tensor is how PyTorch writes "to the end".
     end = (

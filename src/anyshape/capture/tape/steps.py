@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from anyshape.capture.watched import Watch
 from anyshape.dims import Relation
 from anyshape.errors import SourceLine
 from anyshape.torch_bridge import schemas
@@ -23,10 +24,13 @@ __all__ = [
     "Value",
     "Way",
     "chosen",
+    "either",
     "leaves",
     "map_leaves",
     "number_of",
+    "repeated",
     "rolled",
+    "with_inner",
 ]
 
 
@@ -53,6 +57,7 @@ class Step:
     outputs: tuple[Value, ...]
     where: SourceLine | None = None
     # Of a loop: `Body`, then `LoopBody` once it stands for all sizes. Of a choice: `Way`, then a tape or a `Split`.
+    # Of control flow that the model tells PyTorch of: a tuple of tapes.
     body: Any = None
 
     inputs: tuple[Value, ...] = field(init=False, repr=False)
@@ -77,6 +82,13 @@ class Step:
         packet = getattr(self.target, "overloadpacket", None)
         made = self.outputs[0] if self.outputs else None
         return packet in ARITHMETIC and made is not None and made.dtype.is_complex
+
+    def argument(self, name: str) -> Any:
+        """An argument by its name, its default if it was not given."""
+        for place, (known, default) in enumerate(schemas.arguments_of(self.target)):
+            if known == name:
+                return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+        raise KeyError(name)
 
     def mapped(self, change: Callable[[Any], Any]) -> Step:
         """The step with each leaf of its arguments changed; its outputs stay."""
@@ -113,6 +125,28 @@ def number_of(value: Any, name: str) -> None:
     raise NotImplementedError("a step on a tape, not a function")
 
 
+def either(test: Any, given: list[Any]) -> None:
+    """Stands on a tape for torch.cond: two tapes, of what they are given; the first is run where the test is true."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def repeated(before: list[Any], rows: list[Any], given: list[Any]) -> None:
+    """Stands on a tape for a loop of PyTorch's own: one round for each row of some tensors, or while a test is true.
+
+    Its first tape is a round: of the carried values, a row of each tensor and what is given, to the carried values
+    and what is kept of every round. Its second, if there are no rows, is the test: of the carried values and what is
+    given. The results are the carried values at last, then all that was kept.
+    """
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def with_inner(step: Step, change: Callable[[Tape], Tape]) -> Step:
+    """The step with each tape of the model's own control flow changed; any other step as it is."""
+    if step.target not in (either, repeated):
+        return step
+    return replace(step, body=tuple(change(tape) for tape in step.body))
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """The rounds of a loop as they were run, how the values in them hang together, and which results are used."""
@@ -147,9 +181,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two ways to go on: one where the condition holds, another where it does not."""
+    """Two ways to go on: one where the condition holds, another where it does not.
 
-    condition: Relation
+    The condition is one on sizes, or a tape of the same inputs that computes a truth of their values.
+    """
+
+    condition: Relation | Tape
     where: SourceLine | None
     then: Tape | Split
     otherwise: Tape | Split
@@ -157,10 +194,23 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Python looked at the values of a tensor that depends on the inputs' values: what it saw, and where."""
+    """Python looked at the values of a tensor that depends on the inputs' values: what it saw, where, and of what."""
 
     seen: Any
     where: SourceLine | None
+    value: Value | None = None
+    turn: int = 0  # how often that line had looked before
+    step: int = 0  # how many steps the tape had then
+
+    @property
+    def key(self) -> Any:
+        """The same look in another run."""
+        return self.where, self.turn
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether it was asked for a truth, of one tensor: a graph can choose by it."""
+        return isinstance(self.seen, bool) and self.value is not None
 
 
 @dataclass(slots=True)
@@ -173,6 +223,7 @@ class Tape:
     outputs: list[Value]
     names: dict[Value, str] = field(default_factory=dict)  # of the constants that are the module's own
     reads: list[Read] = field(default_factory=list)
+    watch: Watch | None = None  # what the run did with its sizes
 
     def used_only(self) -> Tape:
         """The tape without what no output needs."""

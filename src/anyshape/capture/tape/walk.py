@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, chosen, rolled
+from anyshape.capture.tape.steps import LoopBody, Split, Step, Tape, chosen, either, repeated, rolled
 
 __all__ = ["Nested", "bodies", "steps_of"]
 
@@ -15,12 +15,17 @@ def bodies(body: Nested) -> Iterator[Nested]:
     """A body, and all the bodies inside it, in order."""
     yield body
     if isinstance(body, Split):
+        if isinstance(body.condition, Tape):
+            yield from bodies(body.condition)
         yield from bodies(body.then)
         yield from bodies(body.otherwise)
         return
     for step in body.steps:
         if step.target in (rolled, chosen):
             yield from bodies(step.body)
+        elif step.target in (either, repeated):
+            for tape in step.body:
+                yield from bodies(tape)
 
 
 def steps_of(body: Nested) -> Iterator[Step]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anyshape.lower.operators import (
+    convolution,
     distances,
     elementwise,
     extremes,
@@ -18,13 +19,17 @@ from anyshape.lower.operators import (
     scans,
     size_tensors,
     sorting,
+    spectra,
+    squeezing,
 )
+from anyshape.lower.operators.complex import MAKES_COMPLEX
 from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
 from anyshape.lower.operators.recurrent import TRANSLATIONS as RECURRENT
 
 __all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
 
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
+    **convolution.TRANSLATIONS,
     **distances.TRANSLATIONS,
     **elementwise.TRANSLATIONS,
     **extremes.TRANSLATIONS,
@@ -37,6 +42,9 @@ TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **scans.TRANSLATIONS,
     **size_tensors.TRANSLATIONS,
     **sorting.TRANSLATIONS,
+    **spectra.TRANSLATIONS,
+    **squeezing.TRANSLATIONS,
+    **MAKES_COMPLEX,
     **RECURRENT,
 }
 """What we put before torch.onnx's own translations, for real tensors; `COMPLEX` is for complex ones."""

@@ -21,6 +21,29 @@ def masked_select(self: Value, mask: Value) -> Value:
     return op.Compress(op.Reshape(op.Expand(self, shape), [-1]), op.Reshape(op.Expand(mask, shape), [-1]))
 
 
+def copy(self: Value, src: Value, non_blocking: bool = False) -> Value:
+    """What is written, spread to the shape of what it is written to."""
+    return op.Expand(op.CastLike(src, self), op.Shape(self))
+
+
+def histc(self: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """How many are in each of the bins between the ends; by default these are the smallest and the largest."""
+    flat = op.Reshape(self, [-1])
+    if min != max:
+        low, high = (op.CastLike(float(end), self) for end in (min, max))
+    else:
+        low, high = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
+        one, alike = op.CastLike(1.0, self), op.Equal(low, high)
+        low, high = op.Where(alike, op.Sub(low, one), low), op.Where(alike, op.Add(high, one), high)
+    inside = op.And(op.GreaterOrEqual(flat, low), op.LessOrEqual(flat, high))
+    scaled = op.Div(op.Mul(op.Sub(flat, low), op.CastLike(float(bins), self)), op.Sub(high, low))
+    places = op.Cast(op.Where(inside, scaled, op.CastLike(0.0, self)), to=INT64)
+    empty = op.Expand(op.CastLike(0.0, self), [bins])
+    return op.ScatterElements(
+        empty, op.Min(places, bins - 1), op.CastLike(inside, self), axis=0, reduction="add"
+    )
+
+
 def bincount(self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
     """How often each number occurs, or the sum of its weights."""
     longest = op.Add(op.ReduceMax(op.Concat(op.Cast(self, to=INT64), one_number(minlength - 1), axis=0)), 1)
@@ -77,6 +100,8 @@ def index_reduce(
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.masked_select.default: masked_select,
     torch.ops.aten.bincount.default: bincount,
+    torch.ops.aten.copy.default: copy,
+    torch.ops.aten.histc.default: histc,
     torch.ops.aten.scatter_reduce.two: scatter_reduce,
     torch.ops.aten.index_reduce.default: index_reduce,
 }

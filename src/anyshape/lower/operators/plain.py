@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -48,12 +49,44 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """Attention as torch.onnx has it; where heads share keys and values, these are repeated first."""
+    """Attention as torch.onnx has it, but zeros for a query that may look at no key: that is what PyTorch gives.
+
+    Where heads share keys and values, these are repeated first; axes for batch and heads are added where they lack.
+    """
     if enable_gqa:
         key, value = _repeated(key, query), _repeated(value, query)
+    lacking = list(range(4 - len(query.shape)))
+    query, key, value = (_widened(tensor, lacking) for tensor in (query, key, value))
+    added = None if attn_mask is None else _added(attn_mask, query.dtype)
     stock = torchlib.onnx_function(aten.scaled_dot_product_attention.default, False)
     assert stock is not None
-    return stock(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    made = stock(query, key, value, added, dropout_p, is_causal, scale=scale)
+    if added is not None:
+        best = op.ReduceMax(added, op.Constant(value_ints=[-1]), keepdims=1)
+        made = op.Where(op.Equal(best, _constant(-math.inf, query.dtype)), _constant(0.0, query.dtype), made)
+    return op.Squeeze(made, op.Constant(value_ints=lacking)) if lacking else made
+
+
+def _widened(value: Value, axes: list[int]) -> Value:
+    """The value with new axes of one."""
+    if not axes:
+        return value
+    made = op.Unsqueeze(value, op.Constant(value_ints=axes))
+    made.dtype, made.shape = value.dtype, ir.Shape([1] * len(axes) + list(value.shape))
+    return made
+
+
+def _added(mask: Value, dtype: ir.DataType) -> Value:
+    """A mask as numbers to add to the scores: minus infinity, not the least number, where nothing may be seen."""
+    if mask.dtype != ir.DataType.BOOL:
+        return mask
+    made = op.Where(mask, _constant(0.0, dtype), _constant(-math.inf, dtype))
+    made.dtype, made.shape = dtype, mask.shape
+    return made
+
+
+def _constant(number: float, dtype: ir.DataType) -> Value:
+    return op.Constant(value=ir.tensor(number, dtype=dtype))
 
 
 def _repeated(value: Value, query: Value) -> Value:
@@ -77,6 +110,14 @@ def same(self: Value, *rest: Any, **named: Any) -> Value:
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.batch_norm.default: batch_norm,
     aten.scaled_dot_product_attention.default: attention,
-    **dict.fromkeys((aten.contiguous.default, aten.detach.default, aten.lift_fresh.default), same),
+    **dict.fromkeys(
+        (
+            aten.contiguous.default,
+            aten.detach.default,
+            aten.lift_fresh.default,
+            torch.ops.prims.view_of.default,
+        ),
+        same,
+    ),
 }
 """Translations of operators as they are before PyTorch takes them apart."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from anyshape.lower.operators.building import Value, along, op, rank_of, scalar, size_of
+from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
 
@@ -64,6 +65,27 @@ def _column(start: Value, axes_behind: int) -> Value:
     return op.Reshape(start, [-1, *[1] * axes_behind])
 
 
+def average_pool(
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    """As torch.onnx has it, but for a divisor of one's own, which it leaves out."""
+    stock = torchlib.onnx_function(torch.ops.aten.avg_pool2d.default, False)
+    assert stock is not None
+    if divisor_override is None:
+        return stock(self, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    if ceil_mode:
+        raise NotImplementedError("average pooling with ceil_mode and a divisor of one's own")
+    area = kernel_size[0] * kernel_size[-1] if len(kernel_size) > 1 else kernel_size[0] ** 2
+    made = stock(self, kernel_size, stride, padding, False, True)
+    return op.Mul(made, op.CastLike(area / divisor_override, self))
+
+
 def max_unpool(self: Value, indices: Value, output_size: Sequence[Value]) -> Value:
     """Maxima put back where they were, in planes that are zero elsewhere."""
     axes = len(output_size)
@@ -82,5 +104,6 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.adaptive_max_pool1d.default: adaptive_max_pool,
     torch.ops.aten.adaptive_max_pool2d.default: adaptive_max_pool,
     torch.ops.aten.adaptive_max_pool3d.default: adaptive_max_pool,
+    torch.ops.aten.avg_pool2d.default: average_pool,
     torch.ops.aten.max_unpool2d.default: max_unpool,
 }

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from onnxscript.onnx_opset import opset18
 
-from anyshape.capture.recurrent import OPERATORS, missing_in_onnx
+from anyshape.capture.recurrent import OPERATORS, drops_out
 
 __all__ = ["TRANSLATIONS"]
 
@@ -18,6 +18,7 @@ op: Any = opset18
 # An `onnxscript.ir.Value`. It is not called that because onnxscript types its operators by tensor type, and
 # torch.onnx reads the annotations of a translation and warns about any other class.
 Value: TypeAlias = Any
+_Weights: TypeAlias = tuple[Value, Value, Value | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,21 @@ class _Stack:
 
     @property
     def hidden(self) -> int:
+        return _fixed_sizes(self.weights[0])[0] // len(self.cell.gates)
+
+    @property
+    def features(self) -> int:
+        """How many numbers a step of one direction gives."""
         return _fixed_sizes(self.weights[1])[1]
+
+    @property
+    def per_direction(self) -> int:
+        return len(self.weights) // (self.num_layers * self.directions)
+
+    @property
+    def projects(self) -> bool:
+        """Whether each direction of each layer has one more weight, which maps its output (``proj_size``)."""
+        return self.per_direction == (5 if self.has_biases else 3)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -113,12 +128,66 @@ def _run_stack(
     final_states: list[tuple[Value, ...]] = []
     for layer in range(stack.num_layers):
         initial = [_layer_state(stack, state, layer) for state in states]
-        result = stack.cell.operator(
-            sequence, *_layer_weights(stack, layer), lengths, *initial, **stack.attributes
-        )
-        sequence = _join_directions(stack, result[0])
-        final_states.append(tuple(result[1:]))
+        run = _run_projected if stack.projects else _run_layer
+        output, *final = run(stack, layer, sequence, initial, lengths)
+        sequence = _join_directions(stack, output)
+        final_states.append(tuple(final))
     return [sequence, *(_concat(list(kind)) for kind in zip(*final_states, strict=True))]
+
+
+def _run_layer(
+    stack: _Stack, layer: int, sequence: Value, states: Sequence[Value], lengths: Value | None
+) -> list[Value]:
+    weights = _joined(_layer_weights(stack, layer))
+    return list(stack.cell.operator(sequence, *weights, lengths, *states, **stack.attributes))
+
+
+def _run_projected(
+    stack: _Stack, layer: int, sequence: Value, states: Sequence[Value], lengths: Value | None
+) -> list[Value]:
+    """A layer that hands on a projection of its output, to the next step as well: R (P h) is (R P) h.
+
+    What it is given at first is no such product: that is one more input, which is zero at all other steps.
+    """
+    all_weights, projections = _layer_weights(stack, layer), _projections(stack, layer)
+    given, first = states[0], _first_steps(stack, sequence, lengths)
+    zero = op.CastLike(0.0, given)
+    starts = [
+        op.Where(step, op.Slice(given, [number], [number + 1], [0]), zero)
+        for number, step in enumerate(first)
+    ]
+    weights = []
+    for number, (of_input, of_state, biases) in enumerate(all_weights):
+        nothing = op.Mul(of_state, op.CastLike(0.0, of_state))
+        beside = [of_state if other == number else nothing for other in range(stack.directions)]
+        wide = op.Concat(of_input, *beside, axis=2)
+        weights.append((wide, op.MatMul(of_state, projections[number]), biases))
+    output, hidden, *rest = stack.cell.operator(
+        op.Concat(sequence, *starts, axis=2),
+        *_joined(weights),
+        lengths,
+        None,
+        *states[1:],
+        **stack.attributes,
+    )
+    by_direction = _concat([op.Transpose(op.Unsqueeze(one, [0]), perm=[0, 2, 1]) for one in projections])
+    return [op.MatMul(output, by_direction), op.MatMul(hidden, by_direction), *rest]
+
+
+def _first_steps(stack: _Stack, sequence: Value, lengths: Value | None) -> list[Value]:
+    """For each direction, where it begins: at the first step, or at the last one of each row."""
+    steps = op.Shape(sequence, start=0, end=1)
+    places = op.Unsqueeze(op.Range(0, op.Squeeze(steps, [0]), 1), [1, 2])
+    ends = steps if lengths is None else op.Cast(lengths, to=ir.DataType.INT64)
+    last = op.Unsqueeze(op.Sub(ends, 1), [0, 2])
+    return [op.Equal(places, 0), op.Equal(places, last)][: stack.directions]
+
+
+def _projections(stack: _Stack, layer: int) -> list[Value]:
+    first = layer * stack.directions * stack.per_direction
+    return [
+        stack.weights[first + (number + 1) * stack.per_direction - 1] for number in range(stack.directions)
+    ]
 
 
 def _layer_state(stack: _Stack, state: Value, layer: int) -> Value:
@@ -134,21 +203,25 @@ def _join_directions(stack: _Stack, output: Value) -> Value:
         return op.Squeeze(output, [1])
     # The last size is written out because a -1 can't be inferred when the batch is empty.
     by_batch = op.Transpose(output, perm=[0, 2, 1, 3])
-    return op.Reshape(by_batch, [0, 0, stack.directions * stack.hidden])
+    return op.Reshape(by_batch, [0, 0, stack.directions * stack.features])
 
 
-def _layer_weights(stack: _Stack, layer: int) -> tuple[Value, Value, Value | None]:
-    """ONNX's W, R and B of one layer, each with its directions first."""
-    per_direction = 4 if stack.has_biases else 2
-    first = layer * stack.directions * per_direction
-    last = first + stack.directions * per_direction
-    prepared = [_reorder_gates(stack, weight) for weight in stack.weights[first:last]]
-    input_weights = _concat(prepared[0::per_direction])
-    hidden_weights = _concat(prepared[1::per_direction])
-    if not stack.has_biases:
-        return input_weights, hidden_weights, None
-    pairs = zip(prepared[2::per_direction], prepared[3::per_direction], strict=True)
-    return input_weights, hidden_weights, _concat([op.Concat(*pair, axis=1) for pair in pairs])
+def _layer_weights(stack: _Stack, layer: int) -> list[_Weights]:
+    """ONNX's W, R and B of each direction of one layer."""
+    made: list[_Weights] = []
+    for number in range(stack.directions):
+        first = (layer * stack.directions + number) * stack.per_direction
+        count = 4 if stack.has_biases else 2
+        of_input, of_state, *biases = [
+            _reorder_gates(stack, weight) for weight in stack.weights[first : first + count]
+        ]
+        made.append((of_input, of_state, op.Concat(*biases, axis=1) if biases else None))
+    return made
+
+
+def _joined(weights: Sequence[_Weights]) -> list[Value | None]:
+    """The weights of all directions as ONNX takes them, the directions first."""
+    return [None if kind[0] is None else _concat(kind) for kind in zip(*weights, strict=True)]
 
 
 def _reorder_gates(stack: _Stack, weight: Value) -> Value:
@@ -192,9 +265,10 @@ def _packed_translation(cell: _Cell) -> Callable[..., tuple[Value, ...]]:
         train: bool,
         bidirectional: bool,
     ) -> tuple[Value, ...]:
-        missing = missing_in_onnx(params, has_biases, num_layers, dropout, train, bidirectional)
-        if missing is not None:
-            raise NotImplementedError(f"ONNX has no recurrent operator with {missing}")
+        if drops_out(num_layers, dropout, train):
+            raise NotImplementedError(
+                "ONNX has no recurrent operator with dropout between layers while training"
+            )
         stack = _Stack(cell, params, has_biases, num_layers, bidirectional)
         states = list(hx) if isinstance(hx, Sequence) else [hx]
         places = _places(batch_sizes)

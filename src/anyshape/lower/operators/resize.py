@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from anyshape.lower.operators.building import DOUBLE, FLOAT, INT64, Value, along, op, scalar, size_of
+from anyshape.lower.operators.building import DOUBLE, FLOAT, INT64, Value, along, op, rank_of, scalar, size_of
+from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
 
@@ -39,10 +40,11 @@ def _taken(offset: float, input: Value, output_size: Sizes, scale_factors: Facto
             coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )
-    for axis, wanted, factor in _axes(input, output_size, scale_factors):
+    copies = offset == 0.0 and rank_of(input) == 4
+    for axis, wanted, scale in _scaled_axes(input, output_size, scale_factors, copies):
         given = scalar(size_of(input, axis))
         places = op.Cast(op.Range(0, wanted, 1), to=FLOAT)
-        taken = op.Floor(op.Mul(op.Add(places, offset), _scale(given, wanted, factor)))
+        taken = op.Floor(op.Mul(op.Add(places, offset), scale))
         input = op.Gather(input, op.Min(op.Cast(taken, to=INT64), op.Sub(given, 1)), axis=axis)
     return input
 
@@ -62,11 +64,86 @@ def _axes(value: Value, output_size: Sizes, scale_factors: Factors) -> list[tupl
     return made
 
 
-def _scale(given: Value, wanted: Value, factor: float | None) -> Value:
-    """How many places of the input there are for one of the result."""
-    if factor is not None:
-        return op.Constant(value_float=1.0 / factor)
-    return op.Div(op.Cast(given, to=FLOAT), op.Cast(op.Max(wanted, 1), to=FLOAT))
+def _scaled_axes(
+    value: Value, output_size: Sizes, scale_factors: Factors, copies: bool
+) -> list[tuple[int, Value, Value]]:
+    """The axes with their wanted sizes, and how many places of the input there are for one of the result.
+
+    Some of PyTorch's ways to resize copy an axis that keeps its size, whatever the factor.
+    """
+    made = []
+    for axis, wanted, factor in _axes(value, output_size, scale_factors):
+        given = scalar(size_of(value, axis))
+        if factor is None:
+            scale = op.Div(op.Cast(given, to=FLOAT), op.Cast(op.Max(wanted, 1), to=FLOAT))
+        else:
+            scale = op.Constant(value_float=1.0 / factor)
+            if copies:
+                scale = op.Where(op.Equal(given, wanted), op.Constant(value_float=1.0), scale)
+        made.append((axis, wanted, scale))
+    return made
+
+
+def interpolated(target: Any, taps: Callable[[Value], list[tuple[Value, Value]]]) -> Callable[..., Value]:
+    """Resizing between neighbours: as torch.onnx has it, but by PyTorch's arithmetic where a factor is no integer.
+
+    They differ where an axis keeps its size all the same: what is copied there, and what is moved by the factor.
+    """
+
+    def translate(input: Value, output_size: Sizes, align_corners: bool, scale_factors: Factors) -> Value:
+        stock = torchlib.onnx_function(target, False)
+        if stock is not None and all(float(factor).is_integer() for factor in scale_factors or ()):
+            return stock(input, output_size, align_corners, scale_factors)
+        for axis, wanted, scale in _scaled_axes(input, output_size, scale_factors, taps is _two):
+            given = scalar(size_of(input, axis))
+            places = op.Cast(op.Range(0, wanted, 1), to=FLOAT)
+            if align_corners:
+                source = op.Mul(places, _scale_between_corners(given, wanted))
+            else:
+                source = op.Sub(op.Mul(op.Add(places, 0.5), scale), 0.5)
+            input = _mixed(input, axis, given, taps(source))
+        return input
+
+    return translate
+
+
+def _mixed(value: Value, axis: int, given: Value, taps: list[tuple[Value, Value]]) -> Value:
+    """The sum of places along an axis, each with its weight; what is outside is the nearest that is inside."""
+    total = None
+    for place, weight in taps:
+        inside = op.Max(op.Min(op.Cast(place, to=INT64), op.Sub(given, 1)), 0)
+        column = op.CastLike(op.Reshape(weight, [-1, *[1] * (-1 - axis)]), value)
+        part = op.Mul(op.Gather(value, inside, axis=axis), column)
+        total = part if total is None else op.Add(total, part)
+    return total
+
+
+def _two(source: Value) -> list[tuple[Value, Value]]:
+    source = op.Max(source, op.Constant(value_float=0.0))
+    low = op.Floor(source)
+    beyond = op.Sub(source, low)
+    return [(low, op.Sub(1.0, beyond)), (op.Add(low, 1.0), beyond)]
+
+
+def _four(source: Value) -> list[tuple[Value, Value]]:
+    """Keys' kernel with a = -0.75."""
+    low = op.Floor(source)
+    beyond = op.Sub(source, low)
+    return [
+        (op.Sub(low, 1.0), _far(op.Add(beyond, 1.0))),
+        (low, _near(beyond)),
+        (op.Add(low, 1.0), _near(op.Sub(1.0, beyond))),
+        (op.Add(low, 2.0), _far(op.Sub(2.0, beyond))),
+    ]
+
+
+def _near(distance: Value) -> Value:
+    return op.Add(op.Mul(op.Mul(op.Sub(op.Mul(distance, 1.25), 2.25), distance), distance), 1.0)
+
+
+def _far(distance: Value) -> Value:
+    inner = op.Sub(op.Mul(op.Add(op.Mul(distance, -0.75), 3.75), distance), 6.0)
+    return op.Add(op.Mul(inner, distance), 3.0)
 
 
 def bilinear_antialiased(
@@ -91,9 +168,10 @@ def _weighted(
     align_corners: bool,
     scale_factors: Factors,
 ) -> Value:
-    for axis, wanted, factor in _axes(input, output_size, scale_factors):
+    for axis, wanted, scale in _scaled_axes(input, output_size, scale_factors, copies=True):
         given = scalar(size_of(input, axis))
-        scale = _scale_between_corners(given, wanted) if align_corners else _scale(given, wanted, factor)
+        if align_corners:
+            scale = _scale_between_corners(given, wanted)
         weights = op.CastLike(_weights(kernel, reach, given, wanted, scale), input)
         input = along(input, 4, axis, weights)
     return input
@@ -141,6 +219,10 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten._upsample_nearest_exact1d.vec: nearest_exact,
     torch.ops.aten._upsample_nearest_exact2d.vec: nearest_exact,
     torch.ops.aten._upsample_nearest_exact3d.vec: nearest_exact,
+    torch.ops.aten.upsample_linear1d.vec: interpolated(torch.ops.aten.upsample_linear1d.vec, _two),
+    torch.ops.aten.upsample_bilinear2d.vec: interpolated(torch.ops.aten.upsample_bilinear2d.vec, _two),
+    torch.ops.aten.upsample_trilinear3d.vec: interpolated(torch.ops.aten.upsample_trilinear3d.vec, _two),
+    torch.ops.aten.upsample_bicubic2d.vec: interpolated(torch.ops.aten.upsample_bicubic2d.vec, _four),
     torch.ops.aten._upsample_bilinear2d_aa.vec: bilinear_antialiased,
     torch.ops.aten._upsample_bicubic2d_aa.vec: bicubic_antialiased,
 }

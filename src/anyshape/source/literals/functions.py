@@ -20,7 +20,7 @@ from typing import Any
 from anyshape.source.lines import TORCH_FOLDER, is_ours
 from anyshape.source.literals.marks import Literal, mark
 
-__all__ = ["Swap", "executed"]
+__all__ = ["Code", "Swap", "executed", "functions_with"]
 
 Code = types.CodeType
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
@@ -80,17 +80,17 @@ class Swap:
 
     def apply(self) -> None:
         """Every living function with the code of one that ran: of a method there is one, of a closure many."""
-        for function in _functions_with(self._marked):
+        for function in functions_with(self._marked):
             self._own[function] = function.__code__
             function.__code__ = self._marked[id(function.__code__)][1]
 
     def undo(self) -> None:
         """Also for functions that were made in the meantime, such as a closure that the model keeps."""
-        for function in _functions_with(self._plain):
+        for function in functions_with(self._plain):
             function.__code__ = self._own.get(function) or self._plain[id(function.__code__)][1]
 
 
-def _functions_with(codes: Container[int]) -> list[types.FunctionType]:
+def functions_with(codes: Container[int]) -> list[types.FunctionType]:
     """A look at each object once: gc.get_referrers compares each reference with each code."""
     return [f for f in gc.get_objects() if type(f) is types.FunctionType and id(f.__code__) in codes]
 

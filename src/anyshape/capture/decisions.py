@@ -1,0 +1,209 @@
+"""Decisions: every comparison of sizes that a model makes, as a condition on the dims, and sizes on both sides of it.
+
+The watched run (`capture/watched.py`) knows each condition over the inputs' sizes and those of tensors in between;
+what the latter are is found from runs at other sizes. A decision that all runs so far take one way is crossed: sizes
+that turn it are solved for, and the model is run there, until no decision is left that could go another way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from anyshape.capture.differential import first_rows
+from anyshape.capture.meanings import Earlier, Meanings, path_of
+from anyshape.capture.traces import Traces
+from anyshape.contract.contract import Contract
+from anyshape.dims import Expr, Relation
+from anyshape.dims.formula import Formula, as_relation
+from anyshape.dims.names import is_reserved
+from anyshape.dims.turns import crossings, period_of, turning
+from anyshape.errors import SourceLine
+
+__all__ = ["Turn", "Turns", "explored"]
+
+Sizes = Mapping[str, int]
+
+MOST_ROUNDS = 12
+STEPS = (2, 5, 13, 34, 89)
+MOST_CROSSED = 40
+MOST_TRIES = 4
+MOST_NUMBERS = 4_000_000  # in the inputs of a run that only crosses a decision
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A decision of the model as a condition on its dims."""
+
+    condition: Formula
+    where: SourceLine | None
+    relation: Relation | None  # the same, exactly, where a graph can compute it
+    period: int = field(compare=False)
+    names: frozenset[str] = field(compare=False)
+
+    proved = False
+
+    def holds(self, sizes: Sizes) -> bool:
+        """Whether the condition holds; where it has no value, the model does not run either."""
+        try:
+            return bool(self.condition.evaluate(sizes))
+        except (ArithmeticError, ValueError, TypeError):
+            return False
+
+    def __str__(self) -> str:
+        return str(self.relation if self.relation is not None else self.condition)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The decisions that are open within a contract, and the sizes at which the model was run to know them."""
+
+    found: tuple[Turn, ...]
+    rows: tuple[dict[str, int], ...]
+    beyond: tuple[Turn, ...] = ()  # those whose other side is too large to be run here
+
+
+def explored(traces: Traces) -> Turns:
+    """The model's decisions, each run on both sides where that is possible; `CaptureFault` if it can't be run."""
+    rows = [row for row in first_rows(traces.agreed) if traces.runs(row)]
+    if not rows:
+        traces.at(traces.agreed.generic)
+    crossed: set[Turn] = set()
+    beyond: list[Turn] = []
+    turns: tuple[Turn, ...] = ()
+    widened: set[str] = set()
+    earlier: Earlier = {}
+    others = [tape.watch for tape in traces.with_other_values(rows[0])]
+    for _ in range(MOST_ROUNDS):
+        # The same sizes with other values, too: what differs between them is no size.
+        first, *seen = [traces.at(row).watch for row in rows]
+        again = [rows[0] for _ in others]
+        meaning = Meanings([first, *others, *seen], [rows[0], *again, *rows[1:]], earlier)
+        turns = _open_turns(traces, meaning)
+        for name, row in meaning.unknown.items():
+            if name not in widened:
+                rows += [other for other in _wider(traces, row) if other not in rows]
+        if not meaning.unknown.keys() <= widened:
+            widened |= meaning.unknown.keys()
+            continue
+        new = [turn for turn in turns if turn not in crossed][: MOST_CROSSED - len(crossed)]
+        if not new:
+            break
+        for turn in new:
+            crossed.add(turn)
+            if len({turn.holds(row) for row in rows}) > 1:
+                continue
+            found, reachable = _other_side(traces, turn, rows[0])
+            for row in found:
+                rows += [other for other in (row, *_around(traces, turn, row)) if other not in rows]
+            if not reachable:
+                beyond.append(turn)
+    return Turns(turns, tuple(rows), tuple(beyond))
+
+
+def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:
+    """More sizes on the same way as a run, so that a size which it asked about shows its law."""
+    watch = traces.at(row).watch
+    assert watch is not None
+    path, contract = path_of(watch), traces.agreed.contract
+    for step in STEPS:
+        for name, size in row.items():
+            other = {**row, name: size + step}
+            if contract.allows(other) and elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+                seen = traces.at(other).watch
+                if seen is not None and path_of(seen) == path:
+                    yield other
+
+
+def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str, int]], bool]:
+    """For each dim that turns a decision, the cheapest sizes beyond at which the model runs.
+
+    With them, whether there are any that are not too large.
+    """
+    contract, here = traces.agreed.contract, turn.holds(base)
+    legal = [
+        (name, row)
+        for name, row in crossings(turn, base, contract.ranges)
+        if contract.allows(row) and turn.holds(row) != here
+    ]
+    cheap = [(name, row) for name, row in legal if elements(contract, row) <= MOST_NUMBERS]
+    # At 0 and 1 much else is special.
+    cheap.sort(
+        key=lambda item: (min(item[1].values()) < 2, elements(contract, item[1]), sorted(item[1].items()))
+    )
+    found: dict[str, dict[str, int]] = {}
+    tries: dict[str, int] = {}
+    for name, row in cheap:
+        tries[name] = tries.get(name, 0) + 1
+        if name not in found and tries[name] <= MOST_TRIES and traces.runs(row):
+            found[name] = row
+    return list(found.values()), bool(cheap) or not legal
+
+
+def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
+    """Sizes near by on the same side: one run alone does not tell how the sizes of tensors in between hang on the dims.
+
+    Where none of those is asked about there, none are needed.
+    """
+    watch = traces.at(row).watch
+    assert watch is not None
+    if not any(is_reserved(name) for decision in watch.decisions for name in decision.condition.names):
+        return
+    contract, here = traces.agreed.contract, turn.holds(row)
+    for near in (True, False):
+        for name, size in row.items():
+            for away in range(4):
+                other = {**row, name: (size + 1 if near else size * 5 // 4 + 2) + away}
+                if contract.allows(other) and turn.holds(other) == here:
+                    if elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+                        yield other
+                    break
+
+
+def elements(contract: Contract, sizes: Sizes) -> int:
+    """How many numbers the inputs hold."""
+    return sum(math.prod(shape) for shape in contract.shapes(sizes))
+
+
+def _open_turns(traces: Traces, meaning: Meanings) -> tuple[Turn, ...]:
+    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made."""
+    contract = traces.agreed.contract
+    found: dict[str, Turn] = {}
+    for row in meaning.rows:
+        watch = traces.at(row).watch
+        assert watch is not None
+        for decision in watch.decisions:
+            condition = meaning.of(decision.condition, row)
+            if condition is None or not condition.names:
+                continue
+            made = _turn(condition, decision.where, contract)
+            if made is not None:
+                found.setdefault(made.condition.text, made)
+    return tuple(found.values())
+
+
+def _turn(condition: Formula, where: SourceLine | None, contract: Contract) -> Turn | None:
+    """The decision, if the contract leaves both answers open."""
+    relation = as_relation(condition)
+    if relation is not None and (
+        relation.decide(contract.ranges) is not None or relation in contract.relations
+    ):
+        return None
+    turn = Turn(condition, where, relation, period_of(condition), condition.names)
+    return turn if relation is not None else _single(turn, contract)
+
+
+def _single(turn: Turn, contract: Contract) -> Turn:
+    """A condition that no graph computes exactly, on one dim that turns it once: the size at which it does."""
+    if len(turn.names) != 1:
+        return turn
+    (name,) = turn.names
+    pairs = turning(turn, {}, name, contract.dim(name).range)
+    if len(pairs) != 1:
+        return turn
+    limit = pairs[0][0]
+    below = turn.holds({name: limit})
+    size = Expr.of(name)
+    relation = Relation(size, "<=", Expr.of(limit)) if below else Relation(Expr.of(limit + 1), "<=", size)
+    return Turn(turn.condition, turn.where, relation, 0, turn.names)

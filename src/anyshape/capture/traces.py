@@ -1,0 +1,160 @@
+"""Traces: the tapes of a module at whatever sizes and values are asked for, each recorded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from anyshape.capture.tape import Tape, expanded, functional, record
+from anyshape.capture.watched import Integer, Symbols, speaking
+from anyshape.contract.agree import Agreed
+from anyshape.dims import Expr
+from anyshape.errors import CaptureFault
+from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
+from anyshape.inputs.tree import flatten
+from anyshape.inputs.values import make_tensors
+from anyshape.inputs.variants import count_variants, varied_tensors
+from anyshape.source.lines import line_of_exception
+from anyshape.source.numbers import Numbers
+
+__all__ = ["Traces", "known_size", "sizes_text"]
+
+Sizes = Mapping[str, int]
+
+
+class Traces:
+    """The tapes of a case, each traced once: functional, and of operators that have a translation."""
+
+    def __init__(self, case: Case, agreed: Agreed, own: Collection[Any]) -> None:
+        self.case, self.agreed, self.own = case, agreed, own
+        self.answers: dict[Any, bool] = {}  # to Python's questions about values
+        self.settled: dict[Any, str] = {}  # how it was found that a question about values does not matter
+        self.known: dict[tuple[Any, ...], Tape | CaptureFault] = {}
+        self.symbols = Symbols()
+        self._numbers: Numbers | None = None
+
+    def at(self, sizes: Sizes, seed: int = 0) -> Tape:
+        """The tape at ``sizes``."""
+        key = (*sorted(sizes.items()), seed)
+        if key not in self.known:
+            try:
+                self.known[key] = self.of_run(sizes, self.tensors(sizes, seed))
+            except CaptureFault as fault:
+                self.known[key] = fault
+        found = self.known[key]
+        if isinstance(found, CaptureFault):
+            raise found
+        return found
+
+    def tapes(self) -> list[tuple[tuple[Any, ...], Tape]]:
+        """All tapes so far, by their sizes and the seed of their values."""
+        return [(key, tape) for key, tape in self.known.items() if isinstance(tape, Tape)]
+
+    def runs(self, sizes: Sizes) -> bool:
+        """Whether the model takes these sizes: with values made by rules it may refuse some that it takes otherwise."""
+        return self.runs_with(sizes, 0)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The plain numbers of the model's functions, which must not swallow watched ones."""
+        if self._numbers is None:
+            example = [item.example for item in self.case.inputs]
+            self._numbers = Numbers(lambda: self.case.run(example), speaking, Integer)
+        return self._numbers
+
+    def of_run(
+        self, sizes: Sizes, tensors: Sequence[torch.Tensor], more: Mapping[Any, bool] | None = None
+    ) -> Tape:
+        """The tape of one run: without writes, of operators that have a translation."""
+        return self._tidy(self.record(sizes, tensors, more))
+
+    def until(self, sizes: Sizes, key: Any, seed: int = 0) -> Tape | None:
+        """The tape of what a look at values sees; None if it is not there at these sizes."""
+        recorded = self.record(sizes, self.tensors(sizes, seed))
+        read = next((read for read in recorded.reads if read.key == key and read.value is not None), None)
+        if read is None or read.value is None:
+            return None
+        before = [other for other in recorded.reads if other.step < read.step]
+        return self._tidy(
+            replace(recorded, steps=recorded.steps[: read.step], outputs=[read.value], reads=before)
+        )
+
+    def _tidy(self, recorded: Tape) -> Tape:
+        made = expanded(functional(recorded).used_only(), self.own).used_only()
+        made.watch = recorded.watch
+        return made
+
+    def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
+        """Legal inputs of these sizes; another seed gives other values."""
+        agreed, given = self.agreed, dict(sizes)
+        shapes = agreed.contract.shapes(given)
+        if seed > 1:
+            return varied_tensors(self.case, agreed.rules, shapes, given, seed, seed - 1)
+        return make_tensors(self.case, agreed.rules, shapes, given, seed, anew=seed > 0)
+
+    def with_other_values(self, sizes: Sizes) -> list[Tape]:
+        """Tapes at the same sizes: with values drawn anew, and of every kind that the model takes."""
+        count = count_variants(self.case, self.agreed.rules)
+        seeds = [seed for seed in (1, *range(2, count + 1)) if self.runs_with(sizes, seed)]
+        return [self.at(sizes, seed) for seed in seeds]
+
+    def runs_with(self, sizes: Sizes, seed: int) -> bool:
+        try:
+            self.at(sizes, seed)
+        except CaptureFault:
+            return False
+        return True
+
+    def answering(self, answers: Mapping[Any, bool]) -> Traces:
+        """The traces of the same module, with these answers to questions about values."""
+        made = Traces(self.case, self.agreed, self.own)
+        made.answers = {**self.answers, **answers}
+        made.symbols, made._numbers, made.settled = self.symbols, self._numbers, self.settled
+        return made
+
+    def beside(self, agreed: Agreed) -> Traces:
+        """The same traces under another agreement."""
+        made = self.answering({})
+        made.agreed, made.known = agreed, self.known
+        return made
+
+    def record(
+        self, sizes: Sizes, tensors: Sequence[torch.Tensor], more: Mapping[Any, bool] | None = None
+    ) -> Tape:
+        """The tape of one run, as it was run; ``more`` are further answers."""
+        case, answers = self.case, {**self.answers, **(more or {})}
+        own = (*case.module.named_parameters(), *case.module.named_buffers())
+        names = {id(tensor): name for name, tensor in own}
+        shapes = [tuple(map(known_size, item.shape)) for item in self.agreed.contract.inputs]
+        copies = [tensor.clone() for tensor in tensors]
+        numbers = self.numbers  # which runs the model, too
+        with case.unchanged(), numbers.replaced(case.module):
+            made = answered(lambda: record(_flat(case), copies, names, shapes, self.symbols, answers))
+        if isinstance(made, (Refusal, OutOfMemory)):
+            raise CaptureFault(
+                f"the model can't be traced at {sizes_text(sizes)}: {made.text}",
+                where=line_of_exception(made.error),
+                hint="Call the model at these sizes to see why.",
+            ) from made.error
+        return made
+
+
+def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:
+    def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        return [tensor for _, tensor in flatten(case.call(tensors))[0]]
+
+    return call
+
+
+def known_size(size: Expr | None) -> Any:
+    """A size of an input: a number, or an expression."""
+    assert size is not None
+    return size if size.constant is None else size.constant
+
+
+def sizes_text(sizes: Sizes) -> str:
+    """``batch = 2, seq = 5``"""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

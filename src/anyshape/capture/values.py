@@ -1,0 +1,82 @@
+"""Rung 5: where the model takes another path for other values, both are captured, and the graph asks for the truth.
+
+Python's question (``if mask.all()``) is answered both ways, whatever the values say; each way is captured as a model
+of its own, and an ONNX `If` chooses by the truth that the graph computes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anyshape.capture.differential import first_rows, merged_tapes
+from anyshape.capture.program import Program
+from anyshape.capture.reads import Look, open_look, outline
+from anyshape.capture.regions import capture_regions, common_shapes
+from anyshape.capture.tape import Split, Tape
+from anyshape.capture.traces import Traces
+from anyshape.errors import CaptureFault
+
+__all__ = ["MOST_WAYS", "capture_values"]
+
+MOST_WAYS = 8
+
+Sizes = Mapping[str, int]
+
+
+def capture_values(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
+    """The program of all ways that values may choose; `CaptureFault` where a graph can't tell them apart."""
+    return _captured(traces, further, [MOST_WAYS], {})
+
+
+def _captured(
+    traces: Traces, further: Sequence[Sizes], budget: list[int], known: Mapping[str, bool]
+) -> Program:
+    look = open_look(traces, traces.agreed.generic)
+    if look is None:
+        return capture_regions(traces, further)
+    if look.value is None:
+        raise CaptureFault(
+            "Python decides by a number that depends on the values of a tensor: a graph can't follow it",
+            where=look.where,
+            hint="Ask a tensor instead (if (x > 0).any()), or compute both with torch.where.",
+        )
+    asked = traces.until(traces.agreed.generic, look.key)
+    question = repr(outline(asked)) if asked is not None else ""
+    if question in known:  # asked before, of the same tensors
+        return _captured(traces.answering({look.key: known[question]}), further, budget, known)
+    budget[0] -= 1
+    if budget[0] <= 0:
+        raise CaptureFault(
+            f"the model takes more than {MOST_WAYS} ways, depending on the values of its tensors",
+            where=look.where,
+            hint="Compute it with tensors (torch.where instead of if).",
+        )
+    condition = _condition(traces, look)
+    then, otherwise = (
+        _captured(traces.answering({look.key: truth}), further, budget, {**known, question: truth})
+        for truth in (True, False)
+    )
+    if [len(shape) for shape in then.outputs] != [len(shape) for shape in otherwise.outputs]:
+        raise CaptureFault(
+            "the model returns other tensors for other values: of another number or rank",
+            where=look.where,
+            hint="Return tensors of one number and rank whatever the values are.",
+        )
+    body = Split(condition, look.where, then.body, otherwise.body)
+    outputs = common_shapes(then.outputs, otherwise.outputs)
+    return replace(then, body=body, rung="regions", outputs=outputs, within=(*then.within, *otherwise.within))
+
+
+def _condition(traces: Traces, look: Look) -> Tape:
+    """The tape of the question, for all sizes."""
+    found: list[tuple[Sizes, Any]] = []
+    base = traces.agreed.generic
+    for row in first_rows(traces.agreed):
+        if traces.runs(row):
+            found.append((row, traces.until(row, look.key)))
+    found.append((base, traces.until(base, look.key, seed=1) if traces.runs_with(base, 1) else None))
+    rows = [row for row, tape in found if tape is not None]
+    tapes = [tape for _, tape in found if tape is not None]
+    return merged_tapes(traces, rows, tapes)

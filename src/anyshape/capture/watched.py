@@ -1,0 +1,373 @@
+"""Sizes that watch themselves: in an ordinary run, every size that Python sees carries the formula that it came by.
+
+``x.shape`` hands out integers that compute like any other and remember how. A comparison between them is a decision
+of the model, with its exact condition however far away its turn lies, and its line. What C code does with such a number
+(``range``, ``int``, numpy) is not seen: it gets a plain one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from anyshape.dims import Expr
+from anyshape.dims.formula import COMPUTE, Formula, Part
+from anyshape.dims.names import seen_size
+from anyshape.errors import SourceLine
+from anyshape.source.lines import innermost_caller
+from anyshape.torch_bridge.process import patched
+
+__all__ = ["Decision", "Integer", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
+
+MOST_FORMULAS = 20_000
+READ = -1  # in the place of an axis
+SHAPE: Any = torch.Tensor.shape
+SIZE = torch.Tensor.size
+LEN = len
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A comparison of sizes that the model made: its condition, what came of it, and its line."""
+
+    condition: Formula
+    truth: bool
+    where: SourceLine | None
+
+    @property
+    def key(self) -> Any:
+        """The same decision in another run."""
+        return self.condition.text, self.where
+
+
+class Symbols:
+    """A name for each size of a tensor in between, by the line that asks for it: the same in every run."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[SourceLine | None, int, int], str] = {}
+
+    def name(self, where: SourceLine | None, turn: int, axis: int) -> str:
+        return self._known.setdefault((where, turn, axis), seen_size(len(self._known)))
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one run did with its sizes."""
+
+    symbols: Symbols
+    inputs: dict[int, tuple[Any, tuple[Part, ...]]]  # tensors by identity, and what their sizes are
+    answers: Mapping[Any, bool] = field(default_factory=dict)
+    paused: bool = False  # within an operator: what it asks there, it asks for itself
+    sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
+    reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
+    decisions: list[Decision] = field(default_factory=list)
+    numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
+    lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
+    _turns: dict[SourceLine | None, int] = field(default_factory=dict)
+    _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
+
+    def shape(self, tensor: torch.Tensor) -> torch.Size:
+        """The tensor's shape, of sizes that watch themselves."""
+        plain = plain_shape(tensor)
+        known = self.inputs.get(id(tensor))
+        if known is not None and known[0] is tensor and len(known[1]) == len(plain):
+            return torch.Size([_watched(size, part) for size, part in zip(plain, known[1], strict=True)])
+        where = innermost_caller()
+        turn = self._turns[where] = self._turns.get(where, 0) + 1
+        made = []
+        for axis, size in enumerate(plain):
+            name = self.symbols.name(where, turn, axis)
+            self.sizes[name] = size
+            made.append(Size(size, Expr.of(name)))
+        return torch.Size(made)
+
+    def read(self, value: int) -> Size:
+        """An integer that Python read out of a tensor, as a size of its own."""
+        where = innermost_caller()
+        turn = self._turns[where] = self._turns.get(where, 0) + 1
+        name = self.symbols.name(where, turn, READ)
+        self.sizes[name] = self.reads[name] = value
+        return Size(value, Expr.of(name))
+
+    def decide(self, condition: Formula, truth: bool) -> bool:
+        """Notes a decision; what comes of it is what the numbers say, unless it is to be answered otherwise."""
+        where = innermost_caller()
+        truth = self.answers.get((condition.text, where), truth)
+        if (condition, where) not in self._decided:
+            self._decided.add((condition, where))
+            self.decisions.append(Decision(condition, truth, where))
+        return truth
+
+    def note(self, formula: Formula, value: float) -> None:
+        if len(self.numbers) < MOST_FORMULAS:
+            self.numbers[formula] = value
+
+
+_watch: Watch | None = None  # of the run that is going on
+
+
+def _watched(size: int, part: Part) -> int:
+    return Size(size, part) if isinstance(part, (Expr, Formula)) else size
+
+
+class Size(int):
+    """An integer with the formula that it came by."""
+
+    formula: Part
+
+    def __new__(cls, value: int, formula: Part) -> Size:
+        made = super().__new__(cls, value)
+        made.formula = formula
+        return made
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+    __hash__ = int.__hash__
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def bit_length(self) -> int:
+        return _made("bit_length", self)  # type: ignore[no-any-return]
+
+
+class Measure(float):
+    """A float with the formula that it came by."""
+
+    formula: Part
+
+    def __new__(cls, value: float, formula: Part) -> Measure:
+        made = super().__new__(cls, value)
+        made.formula = formula
+        return made
+
+    def __reduce__(self) -> Any:
+        return float, (float.__float__(self),)
+
+    __hash__ = float.__hash__
+
+    def __bool__(self) -> bool:
+        return bool(_made("!=", self, 0))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def is_integer(self) -> bool:
+        return bool(self % 1 == 0)
+
+    def __int__(self) -> int:
+        made = _made("int", self)
+        if _watch is not None and isinstance(made, Size) and isinstance(made.formula, Formula):
+            _watch.lost.setdefault(made.formula)
+        return _plain(made)  # type: ignore[no-any-return]
+
+    def __trunc__(self) -> Any:
+        return _made("int", self)
+
+
+class _Kind(type):
+    """``int`` as the model's own functions see it: what it makes of a watched number is watched."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs:
+            if isinstance(args[0], Size):
+                return args[0]
+            if isinstance(args[0], Measure):
+                return _made("int", args[0])
+            if isinstance(args[0], torch.Tensor):
+                return args[0].__int__()  # an integer that was read goes on watched
+        return int(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, int)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return issubclass(subclass, int)
+
+    def __eq__(cls, other: Any) -> bool:
+        return other is int or other is cls
+
+    __hash__ = type.__hash__
+
+
+class Integer(int, metaclass=_Kind):
+    """Stands for ``int``."""
+
+
+def speaking(number: float) -> float:
+    """A plain float that lets watched numbers have their say: ``0.3*n`` is then watched."""
+    return Measure(number, number)
+
+
+def _plain(value: Any) -> Any:
+    """The number without its formula."""
+    if isinstance(value, Size):
+        return int.__add__(value, 0)
+    return float.__add__(value, 0.0) if isinstance(value, Measure) else value
+
+
+def _part(value: Any) -> Part:
+    return value.formula if isinstance(value, (Size, Measure)) else value
+
+
+def _made(op: str, *values: Any) -> Any:
+    """The result of an operation, watched in its turn; a comparison is a decision."""
+    result = COMPUTE[op](*map(_plain, values))
+    parts = tuple(map(_part, values))
+    if not any(isinstance(part, (Expr, Formula)) for part in parts):
+        return speaking(result) if type(result) is float else result  # of constants only
+    if _watch is None or _watch.paused:
+        return result
+    formula = Formula(op, parts)
+    if isinstance(result, bool):
+        return _watch.decide(formula, result)
+    _watch.note(formula, result)
+    if type(result) is int:
+        return Size(result, formula)
+    return Measure(result, formula) if type(result) is float else result
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and type(value).__module__ != "numpy"
+
+
+def _binary(op: str, swapped: bool) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not _is_number(other):
+            if isinstance(other, torch.Tensor) or not hasattr(other, "__float__"):
+                return NotImplemented
+            return COMPUTE[op](other, _plain(self)) if swapped else COMPUTE[op](_plain(self), other)
+        return _made(op, other, self) if swapped else _made(op, self, other)
+
+    return method
+
+
+def _unary(op: str) -> Callable[..., Any]:
+    def method(self: Any, *more: Any) -> Any:
+        return _made(op, self, *more)
+
+    return method
+
+
+BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+}  # fmt: skip
+OF_INTEGERS = {"lshift": "<<", "rshift": ">>", "and": "&", "or": "|", "xor": "^"}
+COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+UNARY = {"neg": "neg", "abs": "abs", "floor": "floor", "ceil": "ceil", "round": "round"}
+for _kind in (Size, Measure):
+    for _name, _op in {**BINARY, **(OF_INTEGERS if _kind is Size else {})}.items():
+        setattr(_kind, f"__{_name}__", _binary(_op, swapped=False))
+        setattr(_kind, f"__r{_name}__", _binary(_op, swapped=True))
+    for _name, _op in COMPARED.items():
+        setattr(_kind, f"__{_name}__", _binary(_op, swapped=False))
+    for _name, _op in UNARY.items():
+        setattr(_kind, f"__{_name}__", _unary(_op))
+
+
+def plain_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's shape in plain numbers, also while sizes are watched."""
+    return tuple(SHAPE.__get__(tensor))
+
+
+@contextlib.contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Within this context, what Python does with sizes is noted in ``watch``."""
+    global _watch
+    before = _watch
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(torch.Tensor, "shape", property(_shape)))
+        for owner, name, replacement in _replacements():
+            stack.enter_context(patched(owner, name, replacement))
+        _watch = watch
+        try:
+            yield
+        finally:
+            _watch = before
+
+
+def _shape(tensor: torch.Tensor) -> Any:
+    return SHAPE.__get__(tensor) if _watch is None or _watch.paused else _watch.shape(tensor)
+
+
+def _size(tensor: torch.Tensor, dim: Any = None) -> Any:
+    if _watch is None or _watch.paused or isinstance(dim, str):
+        return SIZE(tensor) if dim is None else SIZE(tensor, dim)
+    shape = _watch.shape(tensor)
+    if dim is None:
+        return shape
+    SIZE(tensor, dim)  # says in its own words what is wrong with it
+    return shape[dim]
+
+
+def _len(item: Any) -> int:
+    """Python's own len() makes a plain number of whatever a tensor says."""
+    length = LEN(item)
+    if _watch is None or _watch.paused or not isinstance(item, torch.Tensor):
+        return length
+    return _watch.shape(item)[0]
+
+
+def _numel(tensor: torch.Tensor) -> Any:
+    return math.prod(_shape(tensor)) if tensor.dim() else 1
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    original = getattr(builtins, name)
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        values = list(args[0]) if len(args) == 1 and _is_iterable(args[0]) else list(args)
+        watched = any(isinstance(value, (Size, Measure)) for value in values)
+        if kwargs or not watched or not all(map(_is_number, values)) or len(values) < 2:
+            return (
+                original(values, **kwargs)
+                if len(args) == 1 and _is_iterable(args[0])
+                else original(*args, **kwargs)
+            )
+        for value in values[1:]:
+            _made("<=", values[0], value)  # which of them it is, is a decision
+        return _made(name, *values)
+
+    return chosen
+
+
+def _is_iterable(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, torch.Tensor)
+
+
+def _of_math(name: str) -> Callable[..., Any]:
+    original = getattr(math, name)
+
+    def function(*args: Any) -> Any:
+        if any(isinstance(value, (Size, Measure)) for value in args) and all(map(_is_number, args)):
+            return _made(name, *args)
+        return original(*args)
+
+    return function
+
+
+OF_MATH = ("sqrt", "log", "log2", "log10", "exp", "isqrt", "gcd")
+
+
+def _replacements() -> Sequence[tuple[Any, str, Callable[..., Any]]]:
+    return (
+        (torch.Tensor, "size", _size),
+        (torch.Tensor, "numel", _numel),
+        (torch.Tensor, "nelement", _numel),
+        (builtins, "len", _len),
+        *((builtins, name, _extreme(name)) for name in ("min", "max")),
+        *((math, name, _of_math(name)) for name in OF_MATH),
+    )

@@ -1,0 +1,148 @@
+"""Where a condition on sizes turns: solved for, not scanned for, so that no turn is too far away."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from anyshape.dims.bounds import Range, Relation
+from anyshape.dims.expr import Expr
+from anyshape.dims.formula import Formula, Part
+
+__all__ = ["Condition", "crossings", "legal_sizes", "period_of", "turning"]
+
+Sizes = Mapping[str, int]
+
+FARTHEST = 1 << 24
+DENSE = 4096  # a condition that comes and goes is followed this far, size by size
+PERIODIC = frozenset(
+    ("//", "%", "&", "|", "^", "<<", ">>", "bit_length", "int", "floor", "ceil", "round", "gcd", "==", "!=")
+)
+MOST_TURNS = 6  # along one dim: the first ones and the last
+
+
+class Condition(Protocol):
+    """A condition on sizes."""
+
+    @property
+    def names(self) -> frozenset[str]: ...
+
+    @property
+    def period(self) -> int:
+        """It may come and go within so many sizes; 0 where it turns once at most."""
+        ...
+
+    def holds(self, sizes: Sizes) -> bool: ...
+
+
+def turning(condition: Condition, sizes: Sizes, name: str, limits: Range) -> list[tuple[int, int]]:
+    """Neighbouring sizes of one dim between which the condition turns, the others being as given."""
+    end = FARTHEST if limits.maximum is None else min(limits.maximum, FARTHEST)
+
+    def holds(size: int) -> bool:
+        return condition.holds({**sizes, name: size})
+
+    tried = _places(limits.minimum, end, condition.period)
+    known = [(size, holds(size)) for size in tried]
+    found = []
+    for (low, before), (high, after) in itertools.pairwise(known):
+        if before != after:
+            found.append(_between(holds, low, high, before))
+    return found if len(found) <= MOST_TURNS else [*found[: MOST_TURNS - 1], found[-1]]
+
+
+def _places(start: int, end: int, period: int) -> list[int]:
+    """Sizes to look at: each of the first few periods, then ever wider."""
+    dense = min(end, start + min(DENSE, max(8, 2 * period + 2)))
+    places = list(range(start, dense + 1))
+    size = dense
+    while size < end:
+        size = min(end, max(size + 1, size * 5 // 4))
+        places.append(size)
+    return places
+
+
+def _between(holds: Callable[[int], bool], low: int, high: int, before: bool) -> tuple[int, int]:
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle) == before:
+            low = middle
+        else:
+            high = middle
+    return low, high
+
+
+def crossings(
+    condition: Condition, typical: Sizes, ranges: Mapping[str, Range]
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """Sizes on either side of each turn, with the dim that was moved: others typical, then at their smallest.
+
+    Where no dim alone turns it, two are moved together.
+    """
+    names = sorted(name for name in condition.names if name in ranges)
+    small = {name: min(max(ranges[name].minimum, 2), typical[name]) for name in typical if name in ranges}
+    alone = False
+    for others in (dict(typical), {**typical, **small}):
+        for name in names:
+            for low, high in turning(condition, others, name, ranges[name]):
+                alone = True
+                yield name, {**others, name: low}
+                yield name, {**others, name: high}
+    if alone:
+        return
+    for first, second in itertools.permutations(names, 2):
+        for size in _places(ranges[first].minimum, min(ranges[first].maximum or 2048, 2048), 0):
+            others = {**typical, first: size}
+            pairs = turning(condition, others, second, ranges[second])
+            if pairs:
+                for side in pairs[0]:
+                    yield second, {**others, second: side}
+                break
+
+
+def legal_sizes(relations: Sequence[Relation], sizes: Sizes, name: str, limits: Range) -> list[int]:
+    """Sizes of one dim at which all relations hold, the others being as given: enough to see a law in them."""
+    own = [relation for relation in relations if name in relation.names]
+    period = max((period_of(relation.left, relation.right) for relation in own), default=0)
+    end = FARTHEST if limits.maximum is None else min(limits.maximum, FARTHEST)
+    places = _places(limits.minimum, end, 2 * period)
+
+    def holds(size: int) -> bool:
+        try:
+            return all(relation.holds({**sizes, name: size}) for relation in own)
+        except (ArithmeticError, ValueError):
+            return False
+
+    return [size for size in places if holds(size)]
+
+
+def period_of(*parts: Part) -> int:
+    """Within how many sizes a formula may come and go: the largest number in it; 0 where it turns once at most."""
+    if not any(map(_comes_and_goes, parts)):
+        return 0
+    return min(DENSE, max((number for part in parts for number in _constants(part)), default=0))
+
+
+def _comes_and_goes(part: Part) -> bool:
+    if isinstance(part, Formula):
+        return part.op in PERIODIC or any(map(_comes_and_goes, part.args))
+    return isinstance(part, Expr) and any(
+        not isinstance(atom, str) for monomial, _ in part.terms for atom, _ in monomial
+    )
+
+
+def _constants(part: Part) -> list[int]:
+    """The numbers in a formula."""
+    if isinstance(part, Formula):
+        return [number for arg in part.args for number in _constants(arg)]
+    if not isinstance(part, Expr):
+        return [abs(int(part))] if math.isfinite(part) else []
+    found = [abs(coefficient) for _, coefficient in part.terms]
+    for monomial, _ in part.terms:
+        for atom, _ in monomial:
+            if not isinstance(atom, str):
+                inner = (atom.formula,) if isinstance(atom.formula, Formula) else atom.arguments
+                found += [number for argument in inner for number in _constants(argument)]
+    return found

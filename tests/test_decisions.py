@@ -1,0 +1,221 @@
+"""Decisions on sizes and questions about values, far from the example: the file goes the way that PyTorch goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import anyshape
+from anyshape.capture.decisions import explored
+from anyshape.errors import CaptureFault
+
+Shape = Sequence[int]
+
+
+class Net(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.ratio = 0.3
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(self, *inputs)
+
+
+def far(self: Any, x: Tensor) -> Tensor:
+    return x.flip(1) if x.shape[1] > 333 else x
+
+
+def area(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] * x.shape[1] > 5000 else x
+
+
+def every(self: Any, x: Tensor) -> Tensor:
+    return x if x.shape[1] % 90 else x[:, : x.shape[1] // 2].cumsum(1)
+
+
+def both(self: Any, x: Tensor) -> Tensor:
+    return x.flip(1) if x.shape[0] > 2 and x.shape[1] > 20 else x
+
+
+def against(self: Any, x: Tensor) -> Tensor:
+    return x.flip(1) if x.shape[1] > 2 * x.shape[0] + 3 else x
+
+
+def scaled(self: Any, x: Tensor) -> Tensor:
+    return x * (0.95 if x.shape[1] > 40 else 1.0)
+
+
+def attribute(self: Any, x: Tensor) -> Tensor:
+    return x[:, : math.ceil(self.ratio * x.shape[1])].cumsum(1)
+
+
+def of_int(self: Any, x: Tensor) -> Tensor:
+    return x.flip(1) if int(x.shape[1] * 0.7) > 28 else x
+
+
+def in_between(self: Any, x: Tensor) -> Tensor:
+    y = nn.functional.avg_pool1d(x[:, None], 2)
+    return y.sin() if y.shape[2] > 50 else y.cos()
+
+
+def by_length(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if len(x) > 12 else x
+
+
+SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
+    (far, (2, 5), [(2, 333), (2, 334), (1, 700)]),
+    (area, (3, 7), [(50, 100), (50, 101), (2, 2501), (1, 5000)]),
+    (every, (2, 7), [(2, 89), (2, 90), (3, 180), (1, 270)]),
+    (both, (3, 6), [(2, 20), (2, 21), (3, 20), (3, 21), (9, 60), (1, 80)]),
+    (against, (3, 6), [(3, 9), (3, 10), (20, 43), (20, 44), (1, 5), (1, 6)]),
+    (scaled, (2, 5), [(2, 40), (2, 41), (1, 99)]),
+    (attribute, (2, 7), [(2, 1), (2, 10), (2, 33), (1, 100)]),
+    (of_int, (2, 7), [(2, 40), (2, 41), (2, 42), (1, 90)]),
+    (in_between, (2, 8), [(2, 100), (2, 101), (2, 102), (3, 240)]),
+    (by_length, (3, 4), [(12, 4), (13, 4), (30, 2)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "others"), SIZES, ids=lambda item: getattr(item, "__name__", "")
+)
+def test_both_sides_of_a_decision(function: Any, example: Shape, others: list[Shape], tmp_path: Any) -> None:
+    net = Net(function).eval()
+    anyshape.export(net, (torch.randn(*example),), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for shape in (example, *others):
+        x = torch.randn(*shape)
+        assert torch.allclose(torch.as_tensor(run(x)), net(x), 1e-4, 1e-5), shape
+
+
+def test_nothing_is_said_of_a_side_that_was_not_run(tmp_path: Any) -> None:
+    made = anyshape.export(Net(far).eval(), (torch.randn(2, 5),))
+    told = [text for text in made.verdict.sampled if "333" in text or "334" in text]
+    assert told and all(text.startswith("right on both sides of") for text in told)
+    assert {list(row.sizes.values())[1] > 333 for row in made.verdict.tried} == {True, False}
+
+
+# --- Too far to be run, or too many -----------------------------------------------------------------------
+
+
+def test_what_is_too_large_to_run_is_left_out_and_refused(tmp_path: Any) -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return x.flip(1) if x.shape[1] > 9_000_000 else x
+
+    made = anyshape.export(Net(function).eval(), (torch.randn(2, 5),), tmp_path / "m.onnx")
+    (note,) = [note for note in made.contract.notes if "too large to be run here" in note]
+    assert "<= 9000000" in note and "test_decisions.py" in note
+    assert str(made.contract.relations[-1]).endswith("<= 9000000")
+
+
+def test_a_declared_size_is_not_left_out() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return x.flip(1) if x.shape[1] > 9_000_000 else x  # far out
+
+    with pytest.raises(CaptureFault, match="at sizes too large to be run here") as caught:
+        anyshape.export(Net(function).eval(), (torch.randn(2, 5),), shapes={"inputs": "b, n"})
+    assert caught.value.hint == "Declare a smaller range for the dims that choose the way."
+
+
+# --- Values -----------------------------------------------------------------------------------------------
+
+
+def skip(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    if bool(mask.all()):
+        return x.mean(1)
+    kept = mask.float()
+    return (x * kept).sum(1) / kept.sum(1)
+
+
+def norm(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    size = (x * mask).norm()
+    return x / size if size > 3 else x
+
+
+def longest(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    return x[:, : int(mask.sum(1).max())] * 2
+
+
+def checked(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    assert not bool(torch.isnan(x).any()), "numbers, please"
+    if mask.sum() < 0:
+        raise ValueError("a mask, please")
+    return x * mask
+
+
+def twice(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    for _ in range(4):
+        if mask.all():
+            x = x * 2
+    return x.cos()
+
+
+@pytest.mark.parametrize("function", [skip, norm, longest, checked, twice], ids=lambda item: item.__name__)
+def test_questions_about_values(function: Any, tmp_path: Any) -> None:
+    net = Net(function).eval()
+    anyshape.export(net, (torch.randn(2, 6), torch.ones(2, 6, dtype=torch.bool)), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for b, n, kept, scale in (
+        (2, 6, 6, 1.0),
+        (3, 9, 4, 0.01),
+        (1, 30, 30, 9.0),
+        (4, 5, 1, 1.0),
+        (2, 7, 7, 0.01),
+    ):
+        x, mask = torch.randn(b, n) * scale, (torch.arange(n) < kept).expand(b, n).clone()
+        got = torch.as_tensor(run(x, mask))
+        assert torch.allclose(got, net(x, mask), 1e-4, 1e-5), (b, n, kept, scale)
+
+
+def test_a_number_of_values_that_decides_is_refused() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        hits = (x > 4).nonzero()
+        return x * 2 if hits.shape[0] == 0 else x.clamp(max=4)  # decides
+
+    with pytest.raises(CaptureFault, match="Python decides by a number that depends on the values") as caught:
+        anyshape.export(Net(function).eval(), (torch.randn(2, 6),))
+    assert caught.value.where is not None and "# decides" in caught.value.where.text
+    assert caught.value.hint == "Ask a tensor instead (if (x > 0).any()), or compute both with torch.where."
+
+
+def test_another_rank_for_other_values_is_refused() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return x.sum(1) if bool(x.sum() > 0) else x
+
+    with pytest.raises(
+        CaptureFault, match="the model returns other tensors for other values: of another number or rank"
+    ):
+        anyshape.export(Net(function).eval(), (torch.randn(2, 6),))
+
+
+def test_too_many_ways_by_values_are_refused() -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        for number in range(5):
+            x = x.sin() if bool(x.sum() > number) else x.cos() * 2
+        return x
+
+    with pytest.raises(
+        CaptureFault, match="the model takes more than 8 ways, depending on the values of its tensors"
+    ):
+        anyshape.export(Net(function).eval(), (torch.randn(2, 6),))
+
+
+# --- Exploring --------------------------------------------------------------------------------------------
+
+
+def test_decisions_behind_decisions_are_found(traces: Callable[..., Any]) -> None:
+    def function(x: Tensor) -> Tensor:
+        if x.shape[1] > 50:
+            return x.sin() if x.shape[1] > 400 else x.cos()
+        return x
+
+    found = explored(traces(function, "b, n", 2, 6))
+    assert {str(turn) for turn in found.found} == {"51 <= n", "401 <= n"}
+    assert {row["n"] > 400 for row in found.rows} == {True, False}
+    assert all(turn.where is not None and "x.shape[1]" in turn.where.text for turn in found.found)
