@@ -69,6 +69,7 @@ def export(
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     repair: bool = False,
+    prove: bool = False,
     report: bool = False,
     optimize: bool = True,
     do_constant_folding: bool = True,
@@ -85,7 +86,8 @@ def export(
     output  float32  [batch, 5]
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
-    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead. The other
+    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead; with
+    ``prove``, PyTorch traces the model with symbolic sizes first, and what follows from its guards is proved. The other
     arguments are torch.onnx.export's; there is no way to leave verification out, as the promise rests on it.
     """
     notes = check_torch_options(torch_options)
@@ -93,7 +95,11 @@ def export(
     artifact.check_target(f)
     names = given_names("output_names", output_names) if output_names is not None else []
     settings = Settings(
-        tuple(names), check_opset(opset_version), custom_translation_table, optimize and do_constant_folding
+        tuple(names),
+        check_opset(opset_version),
+        custom_translation_table,
+        optimize and do_constant_folding,
+        prove,
     )
     with understand(
         model,

@@ -40,6 +40,9 @@ def export(
     repair: Annotated[
         bool, typer.Option("--repair", help="Take sizes that are written into the source from the inputs.")
     ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Trace with symbolic sizes first: takes longer, and proves more.")
+    ] = False,
     opset: Annotated[int | None, typer.Option(help="The version of ONNX's operators.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -66,6 +69,7 @@ def export(
                 dims=dims,
                 opset_version=opset,
                 repair=repair,
+                prove=prove,
                 progress=progress,
             )
         _tell(out, made, path, time.monotonic() - started)

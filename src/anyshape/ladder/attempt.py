@@ -40,6 +40,7 @@ class Settings:
     opset: int | None = None
     translations: Mapping[Any, Callable[..., Any]] | None = None
     optimize: bool = True
+    prove: bool = False  # begin with a symbolic trace, whose guards say what holds at every size
     verify_budget: float = 12.0  # nominal seconds
 
 

@@ -1,12 +1,13 @@
 """The ladder: capture on one rung after another, until a lowered and verified model is right.
 
-Where a symbolic trace is wrong beyond one of its guards, it is traced again there; traces at concrete sizes then have
-to explain the sizes at which it was wrong. Where that does not help, sizes that the user did not declare are left out:
-the contract says so, and the file itself refuses them.
+Traces at concrete sizes that are wrong somewhere have to explain the sizes at which they were; a symbolic trace that is
+wrong beyond one of its guards is traced again there. Where that does not help, sizes that the user did not declare are
+left out: the contract says so, and the file itself refuses them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anyshape.capture import NoTape, Traces
@@ -14,7 +15,7 @@ from anyshape.contract.agree import Agreed
 from anyshape.errors import AnyshapeError, Fault, HistoryFault, InternalError, VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.ladder.attempt import Attempt, Made, Settings
-from anyshape.ladder.rungs import rungs_for, watched
+from anyshape.ladder.rungs import TRACES, rungs_for, watched
 from anyshape.lower.operators import TRANSLATED
 from anyshape.progress import Progress
 from anyshape.verify.reference import Reference
@@ -30,9 +31,8 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
         progress.doing("capture", "running the model, its sizes watched")
         ground = watched(traces)
     attempts: list[Attempt] = []
-    stuck: Fault | InternalError | None = None
-    for rung in rungs_for(ground):
-        stuck = None
+    stuck: dict[str, Fault | InternalError] = {}
+    for rung in rungs_for(ground, settings.prove):
         try:
             for capture in rung.captures(ground, attempts):
                 under = reference.under(capture.agreed)
@@ -43,19 +43,29 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
         except HistoryFault:
             raise
         except Fault as fault:
-            stuck = fault
+            stuck[rung.name] = fault
             ground = replace(ground, guards=fault.guards if isinstance(fault, NoTape) else ())
         except AnyshapeError:
             raise
         except Exception as error:  # a mistake of ours on one rung must not keep another from being right
-            stuck = InternalError(error, f"capturing the model ({rung.name})")
+            stuck[rung.name] = InternalError(error, f"capturing the model ({rung.name})")
+    return _narrowed(attempts, stuck)
+
+
+def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalError]) -> Made:
+    """The first attempt that is right at fewer sizes. One with guards knows what it relies on, and is asked first."""
+    why = stuck.get(TRACES.name) or next(iter(stuck.values()), None)  # of the rung that can do most
     if not attempts:
-        assert stuck is not None
-        raise stuck  # of the rung that can do most
-    try:
-        return attempts[0].narrowed()
-    except VerifyFault as fault:
-        if stuck is None or attempts[0].program.rung == "symbolic":
-            raise
-        # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
-        raise stuck from fault
+        assert why is not None
+        raise why
+    guarded = [attempt for attempt in attempts if attempt.program.guards]
+    faults = []
+    for attempt in dict.fromkeys((*guarded[:1], attempts[0])):
+        try:
+            return attempt.narrowed()
+        except VerifyFault as fault:
+            faults.append(fault)
+    if guarded or why is None:
+        raise faults[0]
+    # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
+    raise why from faults[0]

@@ -1,4 +1,4 @@
-"""The rungs, in the order in which they are climbed: each a name and the programs that it captures, one by one.
+"""The rungs, and the order in which they are climbed: each a name and the programs that it captures, one by one.
 
 A rung is a generator. What was made of the programs it gave so far is in ``attempts`` when it is asked for the next.
 """
@@ -25,7 +25,7 @@ from anyshape.errors import CaptureFault, Fault
 from anyshape.ladder.attempt import Attempt
 from anyshape.ladder.retrace import elsewhere
 
-__all__ = ["RUNGS", "Capture", "Ground", "Rung", "first_program", "rungs_for", "watched"]
+__all__ = ["SYMBOLIC", "TRACES", "Capture", "Ground", "Rung", "first_program", "rungs_for", "watched"]
 
 NONE_KNOWN = Turns((), ())
 MOST_TRACES = 3
@@ -124,18 +124,23 @@ def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapp
     return [sizes for sizes in ranked if min(sizes.values()) > 0][:MOST_COUNTEREXAMPLES]
 
 
-RUNGS = (Rung("symbolic", _symbolic), Rung("traces", _traces))
+TRACES, SYMBOLIC = Rung("traces", _traces), Rung("symbolic", _symbolic)
 
 
-def rungs_for(ground: Ground) -> tuple[Rung, ...]:
-    """The rungs in the order that suits the model: a symbolic trace follows one way only."""
-    return tuple(reversed(RUNGS)) if ground.parted else RUNGS
+def rungs_for(ground: Ground, prove: bool) -> tuple[Rung, ...]:
+    """The rungs in the order that suits the model.
+
+    A few ordinary runs say most, and cost least. A symbolic trace takes seconds and follows one way only, but what it
+    says of all sizes is proved; and weights without values can't be run.
+    """
+    first_symbolic = ground.traces.case.on_meta or (prove and not ground.parted)
+    return (SYMBOLIC, TRACES) if first_symbolic else (TRACES, SYMBOLIC)
 
 
 def first_program(ground: Ground) -> Program:
     """The first program of the highest rung that captures one: what it does with sizes says most."""
     stuck: Fault | None = None
-    for rung in reversed(RUNGS):
+    for rung in (TRACES, SYMBOLIC):
         try:
             return next(rung.captures(ground, ())).program()
         except Fault as fault:
