@@ -74,13 +74,14 @@ def explored(traces: Traces) -> Turns:
     turns: tuple[Turn, ...] = ()
     widened: set[str] = set()
     earlier: Earlier = {}
+    known: dict[str, Turn | None] = {}
     others = [tape.watch for tape in traces.with_other_values(rows[0])]
     for _ in range(MOST_ROUNDS):
         # The same sizes with other values, too: what differs between them is no size.
         first, *seen = [traces.at(row).watch for row in rows]
         again = [rows[0] for _ in others]
         meaning = Meanings([first, *others, *seen], [rows[0], *again, *rows[1:]], earlier)
-        turns = _open_turns(traces, meaning)
+        turns = _open_turns(traces, meaning, known)
         for name, row in meaning.unknown.items():
             if name not in widened:
                 rows += [other for other in _wider(traces, row) if other not in rows]
@@ -166,8 +167,11 @@ def elements(contract: Contract, sizes: Sizes) -> int:
     return sum(math.prod(shape) for shape in contract.shapes(sizes))
 
 
-def _open_turns(traces: Traces, meaning: Meanings) -> tuple[Turn, ...]:
-    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made."""
+def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> tuple[Turn, ...]:
+    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made.
+
+    ``known`` has those that were looked at before, by their text: it takes a while to tell what is open.
+    """
     contract = traces.agreed.contract
     found: dict[str, Turn] = {}
     for row in meaning.rows:
@@ -177,7 +181,9 @@ def _open_turns(traces: Traces, meaning: Meanings) -> tuple[Turn, ...]:
             condition = meaning.of(decision.condition, row)
             if condition is None or not condition.names:
                 continue
-            made = _turn(condition, decision.where, contract)
+            if condition.text not in known:
+                known[condition.text] = _turn(condition, decision.where, contract)
+            made = known[condition.text]
             if made is not None:
                 found.setdefault(made.condition.text, made)
     return tuple(found.values())

@@ -15,8 +15,10 @@ from anyshape.dims.turns import Condition, crossings, period_of
 __all__ = ["COUNT", "Boundary", "elements", "sizes_to_try"]
 
 COUNT = 36  # size assignments to try by default
+QUICK = 0.01  # nominal seconds
 ROW_SECONDS = 1.0  # nominal: sizes that would take longer than about this to try are left out
 SMALL = 500_000  # numbers in the inputs that any model is given
+FAR = (263, 1031)  # beyond what 8 bits count, and 10: alone, where a run is quick
 MOST_SIDES = 12  # sizes around one condition
 MOST_MEETINGS = 24  # of the sides of conditions on different dims
 
@@ -52,7 +54,7 @@ def sizes_to_try(
     Then every boundary, primes, pairs, larger than the example.
     """
     contract = agreed.contract
-    growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
+    growth, floor = (4, 64) if seconds < QUICK else (2, 36) if seconds < 0.03 else (1.5, 8)
     largest = {
         dim.name: max(int(dim.example * growth), agreed.generic[dim.name], floor)
         for dim in contract.dims
@@ -72,6 +74,8 @@ def sizes_to_try(
     telling = len(choose(space, 1))  # these are tried even if they are more than were asked for
     wanted = [sizes for sizes in choose(space, 4 * count) if elements(contract, sizes) <= most]
     wanted = wanted[: max(count, telling)]
+    if seconds < QUICK:
+        wanted += [sizes for sizes in _far(contract, typical) if elements(contract, sizes) <= most]
     return [*needed, *(sizes for sizes in wanted if sizes not in needed)], len(needed)
 
 
@@ -109,6 +113,16 @@ def _sides(
     allowed = (row for row in meetings if contract.allows(row) and elements(contract, row) <= most)
     sides += itertools.islice(allowed, MOST_MEETINGS)
     return needed, sides
+
+
+def _far(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:
+    """Each dim alone far beyond the usual sizes: what was counted in few bits shows there."""
+    low = {name: min(size, max(2, contract.dim(name).range.minimum)) for name, size in typical.items()}
+    for name in typical:
+        for size in FAR:
+            row = {**low, name: size}
+            if contract.allows(row):
+                yield row
 
 
 def _ends(contract: Contract, typical: Sizes) -> list[dict[str, int]]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 import torch
-from onnxscript.onnx_opset import opset18
 
+from anyshape.lower.operators.building import FLOAT, INT64, Value, op, scalar
 from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
 
 aten = torch.ops.aten
-Value: TypeAlias = Any
-op: Any = opset18
 
 
 def batch_norm(
@@ -102,6 +100,25 @@ def _repeated(value: Value, query: Value) -> Value:
     return made
 
 
+def eye(n: Value, m: Value = None, *, dtype: int = -1, **_: Any) -> Value:
+    """Ones where row and column are the same. PyTorch takes it apart with the narrowest integers that hold ``n``."""
+    rows, columns = (
+        op.Range(op.Constant(value_int=0), scalar(size), op.Constant(value_int=1))
+        for size in (n, n if m is None else m)
+    )
+    alike = op.Equal(op.Unsqueeze(rows, op.Constant(value_ints=[1])), columns)
+    return op.Cast(alike, to=dtype if dtype != -1 else FLOAT)
+
+
+def isin(elements: Value, test_elements: Value, *, assume_unique: bool = False, invert: bool = False) -> Value:
+    """Whether each number is one of the others. PyTorch sorts them where there are many, by a rule of its own."""
+    others = op.Reshape(op.CastLike(test_elements, elements), op.Constant(value_ints=[-1]))
+    alike = op.Equal(op.Unsqueeze(elements, op.Constant(value_ints=[-1])), others)
+    counted = op.ReduceSum(op.Cast(alike, to=INT64), op.Constant(value_ints=[-1]), keepdims=0)
+    found = op.Greater(counted, op.Constant(value_int=0))
+    return op.Not(found) if invert else found
+
+
 def same(self: Value, *rest: Any, **named: Any) -> Value:
     """An operator that changes nothing when a model runs."""
     return op.Identity(self)
@@ -110,6 +127,9 @@ def same(self: Value, *rest: Any, **named: Any) -> Value:
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.batch_norm.default: batch_norm,
     aten.scaled_dot_product_attention.default: attention,
+    aten.eye.default: eye,
+    aten.eye.m: eye,
+    aten.isin.Tensor_Tensor: isin,
     **dict.fromkeys(
         (
             aten.contiguous.default,
