@@ -23,7 +23,7 @@ from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge.process import patched
 
-__all__ = ["Decision", "Integer", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
+__all__ = ["Decision", "Integer", "Real", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
 
 MOST_FORMULAS = 20_000
 READ = -1  # in the place of an axis
@@ -179,7 +179,24 @@ class Measure(float):
 
 
 class _Kind(type):
-    """``int`` as the model's own functions see it: what it makes of a watched number is watched."""
+    """A type of Python's as the model's own functions see it."""
+
+    stands_for: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.stands_for)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return issubclass(subclass, cls.stands_for)
+
+    def __eq__(cls, other: Any) -> bool:
+        return other is cls.stands_for or other is cls
+
+    __hash__ = type.__hash__
+
+
+class _KindOfInteger(_Kind):
+    """What it makes of a watched number is watched."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs:
@@ -191,20 +208,29 @@ class _Kind(type):
                 return args[0].__int__()  # an integer that was read goes on watched
         return int(*args, **kwargs)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, int)
 
-    def __subclasscheck__(cls, subclass: Any) -> bool:
-        return issubclass(subclass, int)
+class _KindOfFloat(_Kind):
+    """What it makes of a watched number is watched."""
 
-    def __eq__(cls, other: Any) -> bool:
-        return other is int or other is cls
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs:
+            if isinstance(args[0], Measure):
+                return args[0]
+            if isinstance(args[0], Size):
+                return _made("float", args[0])
+        return float(*args, **kwargs)
 
-    __hash__ = type.__hash__
 
-
-class Integer(int, metaclass=_Kind):
+class Integer(int, metaclass=_KindOfInteger):
     """Stands for ``int``."""
+
+    stands_for = int
+
+
+class Real(float, metaclass=_KindOfFloat):
+    """Stands for ``float``."""
+
+    stands_for = float
 
 
 def speaking(number: float) -> float:
