@@ -7,6 +7,7 @@ that turn it are solved for, and the model is run there, until no decision is le
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from anyshape.capture.meanings import Earlier, Meanings, path_of
 from anyshape.capture.traces import Traces
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
-from anyshape.dims.formula import Formula, as_relation
+from anyshape.dims.formula import Formula, as_relation, is_whole
 from anyshape.dims.names import is_reserved
 from anyshape.dims.turns import crossings, period_of, turning
 from anyshape.errors import SourceLine
@@ -29,6 +30,7 @@ MOST_ROUNDS = 12
 STEPS = (2, 5, 13, 34, 89)
 MOST_CROSSED = 40
 MOST_TRIES = 4
+MOST_STILL = 1000
 MOST_NUMBERS = 4_000_000  # in the inputs of a run that only crosses a decision
 
 
@@ -186,7 +188,28 @@ def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]
             made = known[condition.text]
             if made is not None:
                 found.setdefault(made.condition.text, made)
+    for condition in _still(meaning):
+        if condition.text not in known:
+            known[condition.text] = _turn(condition, None, contract)
+        made = known[condition.text]
+        if made is not None:
+            found.setdefault(made.condition.text, made)
     return tuple(found.values())
+
+
+def _still(meaning: Meanings) -> Iterator[Formula]:
+    """Integers that Python computed, and that were the same in every run: ``n // 100`` may choose from a list, unseen."""
+    first, rows = meaning.watches[0], meaning.rows
+    for formula in itertools.islice(first.numbers, MOST_STILL):
+        over = meaning.of(formula, rows[0]) if is_whole(formula) and period_of(formula) else None
+        if over is None or not over.names:
+            continue
+        try:
+            here = over.evaluate(rows[0])
+            if all(over.evaluate(row) == here for row in reversed(rows)):
+                yield Formula("==", (over, here))
+        except (ArithmeticError, ValueError, TypeError):
+            continue
 
 
 def _turn(condition: Formula, where: SourceLine | None, contract: Contract) -> Turn | None:

@@ -28,7 +28,15 @@ from anyshape.dims.formula import Formula, as_expr
 from anyshape.dims.turns import legal_sizes
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Parted", "Traces", "capture_differential", "first_rows", "merged_at", "parting"]
+__all__ = [
+    "Parted",
+    "Traces",
+    "capture_differential",
+    "computed_sizes",
+    "first_rows",
+    "merged_at",
+    "parting",
+]
 
 Sizes = Mapping[str, int]
 
@@ -140,6 +148,12 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
             if formula in watch.lost and isinstance(made, Expr):
                 lost.setdefault(made)
     return columns, tuple(lost)
+
+
+def computed_sizes(tapes: Sequence[Tape], rows: Sequence[Sizes]) -> list[Expr]:
+    """The integers that Python computed from sizes, as expressions of the dims: the simplest first."""
+    columns, _ = _computed(tapes, rows, rows)
+    return [made for made in columns.values() if isinstance(made, Expr)]
 
 
 def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, int]]:

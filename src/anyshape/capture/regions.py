@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from anyshape.capture.choices import capture_choices
 from anyshape.capture.decisions import Turn, Turns, explored
-from anyshape.capture.differential import Parted, capture_differential, parting
+from anyshape.capture.differential import Parted, capture_differential, computed_sizes, parting
 from anyshape.capture.program import Limit, Program
 from anyshape.capture.tape import Apart, NoExpression, Split, chosen, rolled_up
 from anyshape.capture.traces import Traces
@@ -26,6 +26,7 @@ __all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends"]
 MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
 ROOM = 64
+MOST_ASKED = 24  # decisions that are held against what parts the runs: to explain a number takes a while
 
 Sizes = Mapping[str, int]
 Alike = Callable[
@@ -126,7 +127,7 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
     """The boundary that explains best why the rows can't be captured as one; None if there is none."""
     runs = [row for row in rows if traces.runs(row)]
     apart = [turn for turn in turns.found if len({turn.holds(row) for row in runs}) > 1]
-    known = [turn for turn in apart if turn.relation is not None]
+    known = [turn for turn in apart if turn.relation is not None][:MOST_ASKED]
     if isinstance(fault, Parted):
         known = [turn for turn in known if turn.holds(fault.base) != turn.holds(fault.other)]
         home = traces.at(fault.base)
@@ -146,6 +147,19 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
     if isinstance(fault, Parted):
         condition = _boundary(traces, fault)
         return None if condition is None else (condition, fault.where)
+    return _picked(traces, runs, fault) if isinstance(fault, NoExpression) else None
+
+
+def _picked(traces: Traces, runs: Sequence[Sizes], fault: NoExpression) -> Boundary | None:
+    """A number that was looked up by one that Python computed, ``table[n % 3]``: a boundary around one entry."""
+    rows = [row for row in fault.rows if all(name in row for name in traces.agreed.generic)]
+    if len(rows) < len(fault.column) or len(set(fault.column)) > MOST_REGIONS:
+        return None
+    for index in computed_sizes([traces.at(row) for row in runs], runs):
+        column = [index.evaluate(row) for row in rows]
+        entries = set(zip(column, fault.column, strict=True))
+        if len(set(column)) == len(entries) and 2 * len(entries) <= len(set(map(repr, rows))):
+            return Relation(index, "==", Expr.of(index.evaluate(traces.agreed.generic))), fault.where
     return None
 
 

@@ -65,7 +65,7 @@ def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalE
             return attempt.narrowed()
         except VerifyFault as fault:
             faults.append(fault)
-    if guarded or why is None:
+    if TRACES.name not in stuck:
         raise faults[0]
-    # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
-    raise why from faults[0]
+    # Traces at several sizes could not be explained as one model: that is why, and a guard that is broken is not.
+    raise stuck[TRACES.name] from faults[0]
