@@ -141,8 +141,7 @@ def make_tensor(
         # The largest index is always there, first and last: whether it is legal must not hang on luck.
         values.reshape(-1)[[0, -1] if values.size else []] = high
     elif rule.kind == "spread":
-        points = rule.seen or (rule.low, rule.high)
-        values = np.interp(generator.random(shape), np.linspace(0, 1, len(points)), points)
+        values = _spread(rule.seen or (rule.low, rule.high), shape, dtype, generator)
     elif rule.kind == "progression":
         values = np.broadcast_to(int(rule.low) + np.arange(shape[-1]), shape).copy()
     elif rule.kind == "constant":
@@ -156,6 +155,22 @@ def make_tensor(
     else:
         values = _between(rule, shape, dtype, generator)
     return torch.as_tensor(np.asarray(values)).to(dtype).to(device)
+
+
+def _spread(
+    points: Sequence[float], shape: tuple[int, ...], dtype: torch.dtype, generator: np.random.Generator
+) -> Any:
+    """Values from the distribution that has these points as its quantiles, which lie evenly.
+
+    So each value's place among them is a product, where np.interp would search for it: inputs may be millions.
+    """
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    table = np.asarray([*points, points[-1]], kind)  # the last twice: a place may be rounded up to it
+    place = generator.random(shape, kind) * kind(len(points) - 1)
+    left = place.astype(np.intp)
+    place = place - left
+    # A mean of both, not one plus a part of the way: the way from a mask's lowest to its highest may be too far.
+    return table[left] * (1 - place) + table[left + 1] * place
 
 
 def _between(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, generator: np.random.Generator) -> Any:
