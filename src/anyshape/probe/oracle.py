@@ -34,6 +34,7 @@ A_FAKE_RUN = 0.1  # nominal seconds, at any size
 LONGEST_FAKE_RUN = 30_000  # operators: a loop over a size makes fake runs as long as real ones
 LARGE = 2  # times as large as the example: what a run takes is counted
 MANY_PARAMETERS = 500_000_000
+DRAWN = 65_521  # numbers of an input: a prime, so that its rows are unlike each other all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,7 @@ class Oracle:
 
     def _tensors(self, shapes: Shapes, rules: Sequence[Rule]) -> list[torch.Tensor]:
         sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
-        return make_tensors(self.case, rules, shapes, sizes)
+        return make_tensors(self.case, rules, shapes, sizes, drawn=DRAWN)
 
     @contextlib.contextmanager
     def _fakes(self) -> Iterator[dict[str, torch.Tensor] | None]:
