@@ -95,8 +95,8 @@ def run_by(flow: Flow) -> Iterator[None]:
         for module, name, replacement in _replacements(flow):
             owner = importlib.import_module(f"torch._higher_order_ops.{module}")
             stack.enter_context(patched(owner, name, replacement))
-        _HERE.flow = flow
         try:
+            _HERE.flow = flow
             yield
         finally:
             _HERE.flow = around

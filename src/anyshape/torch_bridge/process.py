@@ -121,8 +121,8 @@ def quiet() -> Iterator[None]:
         before = [logger.level for logger in LOGGERS]
         for logger in LOGGERS:
             logger.setLevel(logging.CRITICAL + 1)
-        _is_quiet = True
         try:
+            _is_quiet = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
