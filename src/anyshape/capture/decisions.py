@@ -8,7 +8,6 @@ that turn it are solved for, and the model is run there, until no decision is le
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -113,7 +112,7 @@ def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:
     for step in STEPS:
         for name, size in row.items():
             other = {**row, name: size + step}
-            if contract.allows(other) and elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+            if contract.allows(other) and contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
                 seen = traces.at(other).watch
                 if seen is not None and path_of(seen) == path:
                     yield other
@@ -130,10 +129,10 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str,
         for name, row in crossings(turn, base, contract.ranges)
         if contract.allows(row) and turn.holds(row) != here
     ]
-    cheap = [(name, row) for name, row in legal if elements(contract, row) <= MOST_NUMBERS]
+    cheap = [(name, row) for name, row in legal if contract.elements(row) <= MOST_NUMBERS]
     # At 0 and 1 much else is special.
     cheap.sort(
-        key=lambda item: (min(item[1].values()) < 2, elements(contract, item[1]), sorted(item[1].items()))
+        key=lambda item: (min(item[1].values()) < 2, contract.elements(item[1]), sorted(item[1].items()))
     )
     found: dict[str, dict[str, int]] = {}
     tries: dict[str, int] = {}
@@ -159,14 +158,9 @@ def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
             for away in range(4):
                 other = {**row, name: (size + 1 if near else size * 5 // 4 + 2) + away}
                 if contract.allows(other) and turn.holds(other) == here:
-                    if elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+                    if contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
                         yield other
                     break
-
-
-def elements(contract: Contract, sizes: Sizes) -> int:
-    """How many numbers the inputs hold."""
-    return sum(math.prod(shape) for shape in contract.shapes(sizes))
 
 
 def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> tuple[Turn, ...]:
@@ -198,7 +192,7 @@ def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]
 
 
 def _still(meaning: Meanings) -> Iterator[Formula]:
-    """Integers that Python computed, and that were the same in every run: ``n // 100`` may choose from a list, unseen."""
+    """Integers that Python computed, the same in every run: ``n // 100`` may choose from a list, unseen."""
     first, rows = meaning.watches[0], meaning.rows
     for formula in itertools.islice(first.numbers, MOST_STILL):
         over = meaning.of(formula, rows[0]) if is_whole(formula) and period_of(formula) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from anyshape.capture.meanings import Meanings
@@ -25,7 +26,7 @@ from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
 from anyshape.dims.formula import Formula, as_expr
-from anyshape.dims.turns import legal_sizes
+from anyshape.dims.turns import crossings, legal_sizes, period_of
 from anyshape.errors import CaptureFault, SourceLine
 
 __all__ = [
@@ -133,6 +134,10 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
     watch = tapes[0].watch
     if watch is None:
         return {}, ()
+    for name in rows[0]:  # a size itself is the simplest
+        own = tuple(row[name] for row in known)
+        if len(set(own)) > 1:
+            columns.setdefault((int, *own), Expr.of(name))
     for name in watch.reads:  # what was read out of a tensor, and goes by a name of its own
         if name in meaning.data and all(name in row for row in known):
             columns.setdefault((int, *(row[name] for row in known)), Expr.of(name))
@@ -164,7 +169,9 @@ def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, in
     if watch is None:
         return
     meaning = Meanings([tape.watch for tape in tapes], runs)
-    alike: dict[tuple[float, ...], list[Formula]] = {}
+    alike: dict[tuple[float, ...], list[Formula]] = {
+        tuple(row[name] for row in runs): [Formula("+", (Expr.of(name), 0))] for name in runs[0]
+    }
     for formula in watch.numbers:
         over = meaning.of(formula, runs[0])
         column = None if over is None or not over.names else _column(over, runs)
@@ -180,14 +187,39 @@ def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, in
                     yield row
 
 
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    """Where two formulas are other numbers."""
+
+    one: Formula
+    two: Formula
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.one.names | self.two.names
+
+    @property
+    def period(self) -> int:
+        return max(period_of(self.one), period_of(self.two))
+
+    def holds(self, sizes: Sizes) -> bool:
+        return _differ(self.one, self.two, sizes)
+
+
 def _parting_row(traces: Traces, one: Formula, two: Formula, base: Sizes) -> dict[str, int] | None:
+    """The cheapest sizes at which two formulas part and the model runs."""
     contract = traces.agreed.contract
-    for name in sorted(one.names | two.names):
-        for size in range(2, FARTHEST_TELLING):
-            row = {**base, name: size}
-            if _differ(one, two, row) and contract.allows(row) and traces.runs(row):
-                return row
-    return None
+    parting = _Parting(one, two)
+    found = [
+        row
+        for _, row in crossings(parting, base, contract.ranges)
+        if parting.holds(row)
+        and min(row.values()) > 1
+        and contract.allows(row)
+        and contract.elements(row) <= MOST_NUMBERS
+    ]
+    found.sort(key=lambda row: contract.elements(row))
+    return next((row for row in found[:MOST_TRIES] if traces.runs(row)), None)
 
 
 def _differ(one: Formula, two: Formula, row: Sizes) -> bool:
@@ -273,7 +305,8 @@ TOGETHER: tuple[Callable[[int], int], ...] = (
     lambda size: max(2, size * 3 // 4 - 1),
 )
 MOST_TELLING = 6
-FARTHEST_TELLING = 130
+MOST_TRIES = 4
+MOST_NUMBERS = 1_000_000  # in the inputs of a run that only tells two formulas apart
 NEAR = 12  # how far to look for a legal size
 
 

@@ -11,9 +11,11 @@ import sympy
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
 from anyshape.capture.tape import Split, Tape
-from anyshape.capture.tape.walk import bodies
+from anyshape.capture.tape.steps import leaves
+from anyshape.capture.tape.walk import bodies, steps_of
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation
+from anyshape.dims.expr import divisions
 from anyshape.errors import SourceLine
 
 __all__ = ["Guard", "Limit", "Program"]
@@ -106,6 +108,17 @@ class Program:
         splits = (body for body in bodies(self.body) if isinstance(body, Split))
         found = {str(body.condition): body for body in splits if isinstance(body.condition, Relation)}
         return tuple(found.values())
+
+    @property
+    def divisions(self) -> tuple[tuple[Expr, int], ...]:
+        """What its sizes are divided by, each once: a fit that is wrong there is so where nothing is left over."""
+        found: dict[tuple[Expr, int], None] = {}
+        for step in steps_of(self.body):
+            shapes = [value.shape for value in step.outputs if value is not None]
+            for leaf in leaves((step.args, dict(step.kwargs), shapes)):
+                if isinstance(leaf, Expr):
+                    found.update(dict.fromkeys(divisions(leaf)))
+        return tuple(found)
 
     @property
     def questions(self) -> tuple[Split, ...]:

@@ -115,7 +115,9 @@ class Traces:
         here = self.at(sizes).counted
         others = [tape.counted for _, tape in self.tapes()]
         still = frozenset(
-            place for place, count in here.items() if all(other.get(place, count) == count for other in others)
+            place
+            for place, count in here.items()
+            if all(other.get(place, count) == count for other in others)
         )
         key = (*sorted(sizes.items()), still)
         if still and key not in self.known:
@@ -161,7 +163,9 @@ class Traces:
         copies = [tensor.clone() for tensor in tensors]
         numbers = self.numbers  # which runs the model, too
         with case.unchanged(), numbers.replaced(case.module):
-            made = answered(lambda: record(_flat(case), copies, names, shapes, self.symbols, answers, more_at))
+            made = answered(
+                lambda: record(_flat(case), copies, names, shapes, self.symbols, answers, more_at)
+            )
         if isinstance(made, (Refusal, OutOfMemory)):
             raise CaptureFault(
                 f"the model can't be traced at {sizes_text(sizes)}: {made.text}",

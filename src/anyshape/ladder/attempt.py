@@ -123,6 +123,7 @@ class Attempt:
                 self.turns,
                 proved=self.program.proved,
                 boundaries=[s.condition for s in self.program.splits if isinstance(s.condition, Relation)],
+                divisions=self.program.divisions,
                 budget=self.settings.verify_budget,
                 progress=lambda text: self.progress.doing("verify", text),
             )

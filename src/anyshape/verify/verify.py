@@ -18,7 +18,7 @@ from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
 from anyshape.source.lines import words_of
 from anyshape.verify.reference import Reference
-from anyshape.verify.sizes import COUNT, Boundary, elements, sizes_to_try
+from anyshape.verify.sizes import COUNT, Boundary, Division, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
 
 __all__ = ["PYTHON_VALUE", "check", "verify"]
@@ -123,6 +123,7 @@ def verify(
     *,
     proved: bool = False,
     boundaries: Sequence[Relation] = (),
+    divisions: Sequence[Division] = (),
     names: Sequence[str | None] | None = None,
     budget: float = 12.0,
     count: int = COUNT,
@@ -132,7 +133,7 @@ def verify(
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
     ``turns`` are decisions of the module, ``boundaries`` where the model takes another way: both sides of each are
-    tried, whatever that costs.
+    tried, whatever that costs. ``divisions`` are what the model divides its sizes by.
     """
     agreed = reference.agreed
     example = (
@@ -143,7 +144,7 @@ def verify(
     conditions: list[Condition] = [*open_guards, *turns, *map(Boundary, boundaries)]
     rows: list[Row] = []
     wanted = reference.take_examples()
-    telling, sides = sizes_to_try(agreed, conditions, seconds, count)
+    telling, sides = sizes_to_try(agreed, conditions, seconds, count, divisions)
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)
@@ -156,7 +157,7 @@ def verify(
         rows.append(check(runtime, reference, sizes, names, variant))
         failed = sum(row.outcome in ("wrong", "fails") for row in rows)
         spent += seconds * max(
-            1.0, elements(agreed.contract, sizes) / max(1, elements(agreed.contract, example))
+            1.0, agreed.contract.elements(sizes) / max(1, agreed.contract.elements(example))
         )
         if failed >= FAILURES or (spent > budget and number >= least):
             break
@@ -175,7 +176,7 @@ def _of_other_values(
     """Every kind of values at the sizes to trace at, and at one more: the largest of the first few."""
     contract, generic = reference.agreed.contract, dict(reference.agreed.generic)
     usual = generic if contract.allows(generic) else sizes[0]
-    other = max(sizes[:LEAST], key=lambda item: elements(contract, item))
+    other = max(sizes[:LEAST], key=lambda item: contract.elements(item))
     return [
         (at, kind)
         for kind in range(1, reference.variants)
