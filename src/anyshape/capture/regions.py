@@ -26,7 +26,8 @@ __all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends"]
 MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
 ROOM = 64
-MOST_ASKED = 24  # decisions that are held against what parts the runs: to explain a number takes a while
+MOST_ASKED = 24  # decisions that are held against what parts the runs
+MOST_FITTED = 8  # of them, where numbers have to be explained for it, which takes a while
 
 Sizes = Mapping[str, int]
 Alike = Callable[
@@ -140,6 +141,7 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
             for turn in known
         ]
     else:
+        known = known[:MOST_FITTED]
         scores = [_explained(turn, fault) for turn in known]
     if known:
         turn = known[scores.index(max(scores))]

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +29,7 @@ from anyshape.torch_bridge.process import patched
 __all__ = ["Decision", "Integer", "Real", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
 
 MOST_FORMULAS = 20_000
+MOST_KEYS = 24
 READ = -1  # in the place of an axis
 SHAPE: Any = torch.Tensor.shape
 SIZE = torch.Tensor.size
@@ -104,12 +108,34 @@ class Watch:
             self.decisions.append(Decision(condition, truth, where))
         return truth
 
+    def look_up(self, formula: Part, value: int, frame: FrameType) -> None:
+        """A number is hashed: each key of the tables in sight that it could have been is a decision."""
+        if isinstance(formula, (Expr, Formula)):
+            for key in _keys_in_sight(frame):
+                if key != value:  # what a cache has just put in is not one of them
+                    self.decide(Formula("==", (formula, key)), False)
+
     def note(self, formula: Formula, value: float) -> None:
         if len(self.numbers) < MOST_FORMULAS:
             self.numbers[formula] = value
 
 
 _watch: Watch | None = None  # of the run that is going on
+
+
+def _keys_in_sight(frame: FrameType) -> list[int]:
+    """The integers among the keys of dicts and sets that a function has, or names."""
+    own = list(frame.f_locals.values())
+    named = [frame.f_globals.get(name) for name in frame.f_code.co_names]
+    named += [
+        inspect.getattr_static(item, name, None)
+        for item in own
+        if isinstance(item, torch.nn.Module)
+        for name in frame.f_code.co_names
+    ]
+    tables = [item for item in (*own, *named) if isinstance(item, (dict, set, frozenset))]
+    keys = dict.fromkeys(key for table in tables for key in table if type(key) is int)
+    return list(keys)[:MOST_KEYS]
 
 
 def _watched(size: int, part: Part) -> int:
@@ -129,7 +155,10 @@ class Size(int):
     def __reduce__(self) -> Any:
         return int, (int(self),)
 
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        if _watch is not None and not _watch.paused:
+            _watch.look_up(self.formula, _plain(self), sys._getframe(1))
+        return int.__hash__(self)
 
     def __bool__(self) -> bool:
         return bool(self != 0)

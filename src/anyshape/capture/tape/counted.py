@@ -17,15 +17,15 @@ aten = torch.ops.aten
 ALONG_THE_FIRST = frozenset(
     (aten.nonzero.default, aten.masked_select.default, aten.repeat_interleave.Tensor, aten.bincount.default)
 )
-UNIQUE = frozenset((aten._unique2.default, aten.unique_consecutive.default))
+UNIQUE = {aten._unique2.default: 3, aten.unique_consecutive.default: 2}  # which argument asks for counts
 
 
 def counted_axes(target: Any, args: Sequence[Any]) -> dict[int, int]:
     """The results of an operator that have a size which values decide, and the axis of it."""
     if target in ALONG_THE_FIRST:
         return {0: 0}
-    if target in UNIQUE:
-        return {0: 0, 2: 0} if len(args) < 4 or args[3] is None else {}
+    if target in UNIQUE and not (target is aten.unique_consecutive.default and args[3:]):
+        return {0: 0, 2: 0} if any(args[UNIQUE[target] :]) else {0: 0}
     if target is aten.index.Tensor:
         masks = [place for place, index in enumerate(args[1]) if _is_mask(index)]
         given = [place for place, index in enumerate(args[1]) if index is not None]
