@@ -126,8 +126,8 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str,
     contract, here = traces.agreed.contract, turn.holds(base)
     legal = [
         (name, row)
-        for name, row in crossings(turn, base, contract.ranges)
-        if contract.allows(row) and turn.holds(row) != here
+        for name, row in crossings(turn, base, contract.ranges, contract.allows)
+        if turn.holds(row) != here
     ]
     cheap = [(name, row) for name, row in legal if contract.elements(row) <= MOST_NUMBERS]
     # At 0 and 1 much else is special.

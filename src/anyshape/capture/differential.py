@@ -212,11 +212,8 @@ def _parting_row(traces: Traces, one: Formula, two: Formula, base: Sizes) -> dic
     parting = _Parting(one, two)
     found = [
         row
-        for _, row in crossings(parting, base, contract.ranges)
-        if parting.holds(row)
-        and min(row.values()) > 1
-        and contract.allows(row)
-        and contract.elements(row) <= MOST_NUMBERS
+        for _, row in crossings(parting, base, contract.ranges, contract.allows)
+        if parting.holds(row) and min(row.values()) > 1 and contract.elements(row) <= MOST_NUMBERS
     ]
     found.sort(key=lambda row: contract.elements(row))
     return next((row for row in found[:MOST_TRIES] if traces.runs(row)), None)

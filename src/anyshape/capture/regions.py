@@ -77,7 +77,7 @@ def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
     made = []
     for turn in beyond:
         if turn.relation is not None:
-            kept = turn.relation if turn.holds(agreed.generic) else _negated(turn.relation)
+            kept = turn.relation if turn.holds(agreed.generic) else turn.relation.negated()
             made.append(Limit(kept, why, turn.where))
     return made
 
@@ -85,7 +85,7 @@ def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
 def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: list[int]) -> Program:
     """Both sides of a boundary; when the ``budget`` is spent, the side of the example."""
     condition, where = boundary
-    here = condition if condition.holds(traces.agreed.generic) else _negated(condition)
+    here = condition if condition.holds(traces.agreed.generic) else condition.negated()
     budget[0] -= 1
     if budget[0] <= 0:
         why = f"the model takes more than {MOST_REGIONS} ways, depending on its sizes"
@@ -98,7 +98,7 @@ def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: li
         program = _captured(*_side(traces, here, rows), budget)
         return replace(program, within=(*program.within, Limit(here, why, where)))
     near = _captured(*_side(traces, here, rows), budget)
-    far = _captured(*_side(traces, _negated(here), rows), budget)
+    far = _captured(*_side(traces, here.negated(), rows), budget)
     if [len(shape) for shape in near.outputs] != [len(shape) for shape in far.outputs]:
         raise CaptureFault(
             f"the model returns other tensors where {here}: {len(near.outputs)} with "
@@ -110,7 +110,7 @@ def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: li
     body = (
         Split(here, where, near.body, far.body)
         if plain  # as a person would say it: n <= 8, and not 9 <= n
-        else Split(_negated(here), where, far.body, near.body)
+        else Split(here.negated(), where, far.body, near.body)
     )
     within = (*near.within, *far.within)
     return Program(body, "regions", outputs=common_shapes(near.outputs, far.outputs), within=within)
@@ -222,16 +222,6 @@ def common_shapes(one: Shapes, two: Shapes) -> Shapes:
         tuple(b if a is not None and a.constant is not None else a for a, b in zip(mine, theirs, strict=True))
         for mine, theirs in zip(one, two, strict=True)
     )
-
-
-def _negated(relation: Relation) -> Relation:
-    if relation.op == "<=" and relation.right.constant is None:
-        return Relation(relation.right, "<=", relation.left - 1)
-    if relation.op == "<=":
-        return Relation(relation.right + 1, "<=", relation.left)
-    if relation.op == "<":
-        return Relation(relation.right, "<=", relation.left)
-    return Relation(relation.left, "!=" if relation.op == "==" else "==", relation.right)
 
 
 def _side(traces: Traces, condition: Relation, further: Sequence[Sizes]) -> tuple[Traces, list[Sizes]]:

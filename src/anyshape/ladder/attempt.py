@@ -122,7 +122,7 @@ class Attempt:
                 self.program.guards,
                 self.turns,
                 proved=self.program.proved,
-                boundaries=[s.condition for s in self.program.splits if isinstance(s.condition, Relation)],
+                boundaries=self.program.boundaries,
                 divisions=self.program.divisions,
                 budget=self.settings.verify_budget,
                 progress=lambda text: self.progress.doing("verify", text),

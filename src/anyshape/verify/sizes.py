@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyshape.contract import Contract
 from anyshape.contract.agree import Agreed
-from anyshape.dims import Expr, Relation, Space, choose
+from anyshape.dims import Expr, Relation, Space, choose, generic
 from anyshape.dims.turns import Condition, crossings, period_of
 
 __all__ = ["COUNT", "Boundary", "Division", "sizes_to_try"]
@@ -30,9 +30,10 @@ Division = tuple[Expr, int]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A relation as a condition that turns somewhere."""
+    """A relation as a condition that turns somewhere, and what is given where it is asked."""
 
     relation: Relation
+    given: tuple[Relation, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -99,15 +100,17 @@ def _sides(
     sides: list[dict[str, int]] = []
     turning: dict[str, dict[int, None]] = {}
     for condition in conditions:
+        asked = _where_asked(contract, condition)
+        base = typical if asked.allows(typical) else _elsewhere(asked, typical)
         found = [
             (name, row)
-            for name, row in crossings(condition, typical, contract.ranges)
-            if contract.allows(row) and contract.elements(row) <= most
+            for name, row in crossings(condition, base, asked.ranges, asked.allows)
+            if contract.elements(row) <= most
         ]
         for side in (True, False):
             here = [row for _, row in found if condition.holds(row) is side]
             here.sort(key=lambda row: (min(row.values(), default=2) < 2, contract.elements(row)))
-            if here and not any(condition.holds(row) is side for row in needed):
+            if here and not any(condition.holds(row) is side and asked.allows(row) for row in needed):
                 needed.append(here[0])
         sides += [row for _, row in found][:MOST_SIDES]
         for name, row in found:
@@ -117,6 +120,17 @@ def _sides(
     allowed = (row for row in meetings if contract.allows(row) and contract.elements(row) <= most)
     sides += itertools.islice(allowed, MOST_MEETINGS)
     return needed, sides
+
+
+def _where_asked(contract: Contract, condition: Condition) -> Contract:
+    """The contract, as narrow as it is where the model asks a condition."""
+    given = condition.given if isinstance(condition, Boundary) else ()
+    return replace(contract, relations=(*contract.relations, *given))
+
+
+def _elsewhere(asked: Contract, typical: Sizes) -> Sizes:
+    made = generic(Space(asked.ranges, asked.relations, typical=typical), (), 1)
+    return made[0] if made else typical
 
 
 def _left_over(

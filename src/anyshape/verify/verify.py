@@ -122,7 +122,7 @@ def verify(
     turns: Sequence[Turn] = (),
     *,
     proved: bool = False,
-    boundaries: Sequence[Relation] = (),
+    boundaries: Sequence[tuple[Relation, tuple[Relation, ...]]] = (),
     divisions: Sequence[Division] = (),
     names: Sequence[str | None] | None = None,
     budget: float = 12.0,
@@ -132,8 +132,8 @@ def verify(
     """The verdict on a model at many sizes; stops at a few failures, or when ``budget`` nominal seconds are spent.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
-    ``turns`` are decisions of the module, ``boundaries`` where the model takes another way: both sides of each are
-    tried, whatever that costs. ``divisions`` are what the model divides its sizes by.
+    ``turns`` are decisions of the module, ``boundaries`` where the model takes another way, and what holds there: both
+    sides of each are tried, whatever that costs. ``divisions`` are what the model divides its sizes by.
     """
     agreed = reference.agreed
     example = (
@@ -141,7 +141,7 @@ def verify(
     )
     seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
-    conditions: list[Condition] = [*open_guards, *turns, *map(Boundary, boundaries)]
+    conditions: list[Condition] = [*open_guards, *turns, *(Boundary(*item) for item in boundaries)]
     rows: list[Row] = []
     wanted = reference.take_examples()
     telling, sides = sizes_to_try(agreed, conditions, seconds, count, divisions)
