@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import anyshape
 import anyshape.ladder.climb
-from anyshape.ladder.rungs import SYMBOLIC
 from anyshape.errors import AnyshapeError, CaptureFault, ContractFault, ModelFault, VerifyFault
+from anyshape.ladder.rungs import SYMBOLIC
 
 Line = Callable[[str, str], int]
 

@@ -110,7 +110,9 @@ def eye(n: Value, m: Value = None, *, dtype: int = -1, **_: Any) -> Value:
     return op.Cast(alike, to=dtype if dtype != -1 else FLOAT)
 
 
-def isin(elements: Value, test_elements: Value, *, assume_unique: bool = False, invert: bool = False) -> Value:
+def isin(
+    elements: Value, test_elements: Value, *, assume_unique: bool = False, invert: bool = False
+) -> Value:
     """Whether each number is one of the others. PyTorch sorts them where there are many, by a rule of its own."""
     others = op.Reshape(op.CastLike(test_elements, elements), op.Constant(value_ints=[-1]))
     alike = op.Equal(op.Unsqueeze(elements, op.Constant(value_ints=[-1])), others)
