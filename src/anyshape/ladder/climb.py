@@ -66,6 +66,6 @@ def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalE
             faults.append(fault)
     if guarded or why is None:
         raise faults[0]
-    # Traces at more sizes were asked for and failed: that says why the first ones did not suffice. That a symbolic trace
-    # ended somewhere says nothing of theirs.
+    # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
+    # Where a symbolic trace ended says nothing of theirs.
     raise why from faults[0]
