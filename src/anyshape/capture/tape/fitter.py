@@ -74,7 +74,7 @@ class Fitter:
     def _as_computed(self, column: tuple[int, ...], atoms: Sequence[Expr]) -> Expr | None:
         """What Python computed with these values, which is no guess; nothing where a size has them as it is."""
         made = self.computed.get((int, *column))
-        if not isinstance(made, Expr) or not made.names <= set(self.names):
+        if not isinstance(made, Expr) or not made.is_arithmetic or not made.names <= set(self.names):
             return None
         sizes = (*map(Expr.of, self.names), *atoms)
         return None if any(self._column(size) == column for size in sizes) else made
