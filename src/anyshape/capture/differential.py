@@ -270,9 +270,10 @@ def _in_range(contract: Contract, trial: dict[str, int], wanted: Mapping[str, in
 
 
 def _spoken(size: Any) -> Expr | None:
-    """A size in the contract's words: None if it depends on values."""
+    """A size in the contract's words: None if it depends on values, or on more than arithmetic of integers."""
     made = Expr.of(size)
-    return None if any(names.is_reserved(name) for name in made.names) else made
+    known = made.is_arithmetic and not any(names.is_reserved(name) for name in made.names)
+    return made if known else None
 
 
 def first_rows(agreed: Agreed) -> Iterator[dict[str, int]]:

@@ -122,6 +122,14 @@ class Expr:
         return frozenset(found)
 
     @property
+    def is_arithmetic(self) -> bool:
+        """Whether it is arithmetic of integers throughout, and no formula in floats: what a contract has words for."""
+        calls = (atom for monomial, _ in self.terms for atom, _ in monomial if isinstance(atom, Call))
+        return all(
+            call.formula is None and all(item.is_arithmetic for item in call.arguments) for call in calls
+        )
+
+    @property
     def constant(self) -> int | None:
         """The integer, if it is one."""
         if not self.terms:

@@ -54,10 +54,9 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
 
 def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalError]) -> Made:
     """The first attempt that is right at fewer sizes. One with guards knows what it relies on, and is asked first."""
-    why = stuck.get(TRACES.name) or next(iter(stuck.values()), None)  # of the rung that can do most
+    why = stuck.get(TRACES.name)  # of the rung that can do most
     if not attempts:
-        assert why is not None
-        raise why
+        raise why or next(iter(stuck.values()))
     guarded = [attempt for attempt in attempts if attempt.program.guards]
     faults = []
     for attempt in dict.fromkeys((*guarded[:1], attempts[0])):

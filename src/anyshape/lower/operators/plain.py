@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from anyshape.lower.operators.building import FLOAT, INT64, Value, op, scalar
+from anyshape.lower.operators.building import FLOAT, Value, op, scalar
 from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
@@ -110,17 +110,6 @@ def eye(n: Value, m: Value = None, *, dtype: int = -1, **_: Any) -> Value:
     return op.Cast(alike, to=dtype if dtype != -1 else FLOAT)
 
 
-def isin(
-    elements: Value, test_elements: Value, *, assume_unique: bool = False, invert: bool = False
-) -> Value:
-    """Whether each number is one of the others. PyTorch sorts them where there are many, by a rule of its own."""
-    others = op.Reshape(op.CastLike(test_elements, elements), op.Constant(value_ints=[-1]))
-    alike = op.Equal(op.Unsqueeze(elements, op.Constant(value_ints=[-1])), others)
-    counted = op.ReduceSum(op.Cast(alike, to=INT64), op.Constant(value_ints=[-1]), keepdims=0)
-    found = op.Greater(counted, op.Constant(value_int=0))
-    return op.Not(found) if invert else found
-
-
 def same(self: Value, *rest: Any, **named: Any) -> Value:
     """An operator that changes nothing when a model runs."""
     return op.Identity(self)
@@ -131,7 +120,6 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.scaled_dot_product_attention.default: attention,
     aten.eye.default: eye,
     aten.eye.m: eye,
-    aten.isin.Tensor_Tensor: isin,
     **dict.fromkeys(
         (
             aten.contiguous.default,
