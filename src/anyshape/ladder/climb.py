@@ -64,7 +64,7 @@ def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalE
             return attempt.narrowed()
         except VerifyFault as fault:
             faults.append(fault)
-    if TRACES.name not in stuck:
+    if why is None:
         raise faults[0]
     # Traces at several sizes could not be explained as one model: that is why, and a guard that is broken is not.
-    raise stuck[TRACES.name] from faults[0]
+    raise why from faults[0]
