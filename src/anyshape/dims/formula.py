@@ -73,6 +73,7 @@ COMPUTE: dict[str, Callable[..., Number]] = {
     **COMPARISONS,
 }
 ROUNDED = ("int", "floor", "ceil", "round")
+UNWRITABLE = ("gcd",)  # no graph computes it
 INEXACT = ("log", "log2", "log10", "exp", "**")  # a runtime may round the last digit of these otherwise
 WHOLE = (*ROUNDED, "bit_length", "isqrt", "gcd", "<<", ">>", "&", "|", "^", *COMPARISONS)
 INFIX = frozenset(("+", "-", "*", "/", "//", "%", "**", "<<", ">>", "&", "|", "^", *COMPARISONS))
@@ -182,7 +183,7 @@ def _is_exact(part: Part, inside: bool = False) -> bool:
     """Whether any runtime rounds it as Python does, where the rounding decides about an integer."""
     if not isinstance(part, Formula):
         return True
-    if part.op in INEXACT and not is_whole(part):
+    if part.op in UNWRITABLE or (part.op in INEXACT and not is_whole(part)):
         return False
     return (part.op != "round" or len(part.args) == 1) and all(map(_is_exact, part.args))
 
@@ -225,6 +226,9 @@ def _rounded(op: str, part: Part) -> Expr | None:
         return whole
     if op == "round" or not isinstance(part, Formula):
         return None
+    root = _under_root(part)
+    if root is not None and op in ("int", "floor"):  # no root of a size rounds up to the next integer
+        return isqrt(root)
     if part.op in ("log2",) and op in ("int", "floor", "ceil"):
         inner = as_expr(part.args[0])
         if inner is None:
@@ -240,6 +244,13 @@ def _rounded(op: str, part: Part) -> Expr | None:
     if op == "int" and not _never_negative(top):
         return None
     return ceildiv(top, bottom) if op == "ceil" else top // bottom
+
+
+def _under_root(part: Formula) -> Expr | None:
+    """``n`` of ``sqrt(n)`` and ``n**0.5``."""
+    if part.op == "sqrt" or (part.op == "**" and part.args[1] == 0.5):
+        return as_expr(part.args[0])
+    return None
 
 
 def _never_negative(value: Expr) -> bool:

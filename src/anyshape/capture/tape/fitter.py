@@ -205,7 +205,10 @@ def _questions(decision: Decision) -> int:
 
 
 def _examples(rows: Sequence[Sizes], column: Sequence[Any], names: Sequence[str]) -> str:
+    """The number at a few sizes, unlike ones first."""
     shown: dict[str, Any] = {}
     for row, value in zip(rows, column, strict=True):
         shown.setdefault(", ".join(f"{name} = {row[name]}" for name in names), value)
-    return "; ".join(f"{value} at {sizes}" for sizes, value in list(shown.items())[:3])
+    unlike = {repr(value): (sizes, value) for sizes, value in reversed(shown.items())}
+    found = list(unlike.values())[::-1]
+    return "; ".join(f"{value} at {sizes}" for sizes, value in (found or list(shown.items()))[:3])
