@@ -180,7 +180,7 @@ def _open_turns(
     ``known`` has those that were looked at before, by their text: it takes a while to tell what is open.
     """
     contract = traces.agreed.contract
-    asked: dict[Turn, list[tuple[Sizes, str]]] = {}
+    asked: Asked = {}
 
     def ask(
         condition: Formula | None, where: SourceLine | None, made_by: Sequence[tuple[Sizes, str]]
