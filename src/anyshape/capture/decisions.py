@@ -172,9 +172,10 @@ def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
                     break
 
 
-def _open_turns(
-    traces: Traces, meaning: Meanings, known: dict[str, Turn | None]
-) -> dict[Turn, list[tuple[Sizes, str]]]:
+Asked = dict[Turn, list[tuple[Sizes, str]]]  # by which runs, and in their words
+
+
+def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> Asked:
     """The decisions that the contract leaves open, in the order in which they are made; and the runs that made them.
 
     ``known`` has those that were looked at before, by their text: it takes a while to tell what is open.
