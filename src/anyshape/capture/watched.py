@@ -76,6 +76,7 @@ class Watch:
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
+    _hashed: tuple[Any, tuple[int, ...]] = (None, ())
     _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
@@ -110,6 +111,14 @@ class Watch:
             self.decisions.append(Decision(condition, truth, where))
         return truth
 
+    def hashed_before(self, frame: FrameType, value: int) -> tuple[int, ...]:
+        """The numbers that one step of a function has hashed so far: those of a tuple, one by one."""
+        step = frame, frame.f_lasti
+        last, numbers = self._hashed
+        before = numbers if last == step else ()
+        self._hashed = step, (*before, value)
+        return before
+
     def look_up(self, formula: Part, value: int, keys: Iterable[int]) -> None:
         """A number goes into a key or a name: each of those in sight that it could have been is a decision."""
         if isinstance(formula, (Expr, Formula)):
@@ -136,14 +145,19 @@ def _in_sight(frame: FrameType) -> Iterator[Any]:
             yield from (inspect.getattr_static(item, name, None) for name in names)
 
 
-def _keys_in_sight(frame: FrameType) -> list[int]:
-    """The integers among the keys of dicts and sets in sight; those of a literal are constants of the function."""
-    keys = []
+def _keys_in_sight(frame: FrameType, before: tuple[int, ...]) -> list[int]:
+    """The integers among the keys of dicts and sets in sight; those of a literal are constants of the function.
+
+    Of a key that is a tuple, the one that comes next if all ``before`` it are alike.
+    """
+    place, keys = len(before), []
     for item in _in_sight(frame):
-        if type(item) is int:
-            keys += [item] if any(item is constant for constant in frame.f_code.co_consts) else []
-        elif isinstance(item, (dict, set, frozenset, tuple)):
-            keys += [key for key in item if type(key) is int]
+        found = item if isinstance(item, (dict, set, frozenset, tuple)) else (item,)
+        if found is item or any(item is constant for constant in frame.f_code.co_consts):
+            for key in found:
+                if isinstance(key, tuple) and key[:place] == before and len(key) > place:
+                    key = key[place]
+                keys += [key] if type(key) is int else []
     return list(dict.fromkeys(keys))
 
 
@@ -178,7 +192,9 @@ class Size(int):
 
     def __hash__(self) -> int:
         if _watch is not None and not _watch.paused:
-            _watch.look_up(self.formula, _plain(self), _keys_in_sight(sys._getframe(1)))
+            frame = sys._getframe(1)
+            before = _watch.hashed_before(frame, _plain(self))
+            _watch.look_up(self.formula, _plain(self), _keys_in_sight(frame, before))
         return int.__hash__(self)
 
     def __str__(self) -> str:

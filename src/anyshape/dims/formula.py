@@ -73,7 +73,6 @@ COMPUTE: dict[str, Callable[..., Number]] = {
     **COMPARISONS,
 }
 ROUNDED = ("int", "floor", "ceil", "round")
-UNWRITABLE = ("gcd",)  # no graph computes it
 INEXACT = ("log", "log2", "log10", "exp", "**")  # a runtime may round the last digit of these otherwise
 WHOLE = (*ROUNDED, "bit_length", "isqrt", "gcd", "<<", ">>", "&", "|", "^", *COMPARISONS)
 INFIX = frozenset(("+", "-", "*", "/", "//", "%", "**", "<<", ">>", "&", "|", "^", *COMPARISONS))
@@ -179,13 +178,22 @@ def as_expr(part: Part) -> Expr | None:
     return None if isinstance(part, float) else Expr.of(part)
 
 
+def is_writable(part: Part) -> bool:
+    """Whether a graph has words for it: none for a common divisor, nor for rounding to some digits."""
+    if not isinstance(part, Formula):
+        return True
+    if part.op == "gcd" or (part.op == "round" and len(part.args) > 1):
+        return False
+    return all(map(is_writable, part.args))
+
+
 def _is_exact(part: Part, inside: bool = False) -> bool:
     """Whether any runtime rounds it as Python does, where the rounding decides about an integer."""
     if not isinstance(part, Formula):
         return True
-    if part.op in UNWRITABLE or (part.op in INEXACT and not is_whole(part)):
+    if part.op in INEXACT and not is_whole(part):
         return False
-    return (part.op != "round" or len(part.args) == 1) and all(map(_is_exact, part.args))
+    return is_writable(part) and all(map(_is_exact, part.args))
 
 
 def _integer(part: Formula) -> Expr | None:
