@@ -37,11 +37,12 @@ def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
         try:
             lined_up(made, alike)
         except Apart as apart:
-            changed = _closer(made, apart, signs, loosely=False)
+            changed = _closer(made, apart, signs, loosely=not choices)
             if changed is None and choices:
                 changed = rewired(made, apart.number) or _chosen(made, apart, signs)
+                changed = changed or _closer(made, apart, signs, loosely=True)
             if changed is None:
-                changed = _closer(made, apart, signs, loosely=True) or _rewritten(made, apart, signs)
+                changed = _rewritten(made, apart, signs)
             if changed is None:
                 raise
             alike = min(_unchanged(old, new) for old, new in zip(made, changed, strict=True))
@@ -82,12 +83,11 @@ def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs, loosely: bool) -
     """The tapes with one more difference gone; ``loosely``, a loop's last round may lack a step of the others."""
     here = apart.number
     signs = [[known[step] for step in tape.steps] for tape in tapes]
-    if not loosely:
-        if parts_differ(apart.steps):
-            return unpacked(tapes, here)
-        filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
-        if filled is not None:
-            return filled
+    if parts_differ(apart.steps):
+        return unpacked(tapes, here)
+    filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
+    if filled is not None:
+        return filled
     # A round that starts amid the next has numbers of both: those which go up evenly tell where it starts.
     starts: dict[int, list[int]] = {}
     for start, size in _candidates(signs, here, loosely):
@@ -160,8 +160,6 @@ def _blocks(short: Sequence[Any], long: Sequence[Any], here: int, loosely: bool)
     for size in range(1, min(here, LONGEST_BODY) + 1):
         last, following = long[here - size : here], long[here : here + size]
         if last != following and not (loosely and lacks_a_step(last, following)):
-            continue
-        if here + size > len(long) and not loosely:
             continue
         for shift in range(size):
             end = here - shift
