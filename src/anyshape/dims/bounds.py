@@ -79,8 +79,11 @@ class Relation:
         return self.left.names | self.right.names
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the relation is true at these sizes."""
-        left, right = self.left.evaluate(sizes), self.right.evaluate(sizes)
+        """Whether the relation is true at these sizes; it is not where a side has no value."""
+        try:
+            left, right = self.left.evaluate(sizes), self.right.evaluate(sizes)
+        except (ArithmeticError, ValueError):
+            return False
         if self.op == "<=":
             return left <= right
         if self.op == "<":
