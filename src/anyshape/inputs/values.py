@@ -142,7 +142,7 @@ def make_tensor(
         values.reshape(-1)[[0, -1] if values.size else []] = high
     elif rule.kind == "spread":
         points = rule.seen or (rule.low, rule.high)
-        values = np.interp(generator.random(shape), np.linspace(0, 1, len(points)), points)
+        values = _spread(generator.random(shape), np.asarray(points))
     elif rule.kind == "progression":
         values = np.broadcast_to(int(rule.low) + np.arange(shape[-1]), shape).copy()
     elif rule.kind == "constant":
@@ -156,6 +156,14 @@ def make_tensor(
     else:
         values = _between(rule, shape, dtype, generator)
     return torch.as_tensor(np.asarray(values)).to(dtype).to(device)
+
+
+def _spread(places: Any, points: Any) -> Any:
+    """Places from 0 to 1 on the line through evenly spaced points; np.interp would search for each."""
+    along = places * (len(points) - 1)
+    before = along.astype(np.intp)
+    steps = np.append(np.diff(points), 0.0)
+    return points[before] + (along - before) * steps[before]
 
 
 def _between(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, generator: np.random.Generator) -> Any:
