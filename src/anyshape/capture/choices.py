@@ -37,12 +37,14 @@ def capture_choices(traces: Traces, further: Sequence[Sizes] = (), turns: Sequen
 
     ``turns`` are decisions that are known.
     """
+    limits = _limits(traces, turns)
     try:
-        return _captured(traces, further, _limits(traces, turns))
+        return _captured(traces, further, limits)
     except Undecided:
-        if not turns:
+        more = _limits(traces, ()) if turns else limits
+        if more == limits:
             raise
-    return _captured(traces, further, _limits(traces, ()))  # what decides is not all known
+    return _captured(traces, further, more)  # what decides was not all known
 
 
 def _captured(traces: Traces, further: Sequence[Sizes], limits: Mapping[str, Sequence[int]]) -> Program:
