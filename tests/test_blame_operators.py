@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import math
 import re
 import textwrap
@@ -30,7 +31,7 @@ from anyshape.cli.screen import screen
 from anyshape.contract.contract import Tensor as TensorOf
 from anyshape.dims import Expr
 from anyshape.errors import VerifyFault
-from anyshape.ladder import attempt
+from anyshape.ladder import attempt, rungs
 from anyshape.lower.operators import TRANSLATIONS
 from anyshape.lower.optimize import optimize
 from anyshape.lower.sizes import SizeNodes
@@ -276,6 +277,20 @@ def test_a_model_that_only_optimizing_makes_wrong(monkeypatch: pytest.MonkeyPatc
     assert found.hint == (
         "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
     )
+
+
+def test_no_program_is_captured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces at the sizes that were wrong would tell more; where they have been told already, nothing is done again."""
+    asked: list[Any] = []
+    right = rungs.capture_values
+
+    def told(traces: Any, further: Any) -> Any:
+        asked.append([*further])
+        return right(traces, further)
+
+    monkeypatch.setattr(rungs, "capture_values", told)
+    assert "is translated wrongly" in fault(Summed(), {aten.cumsum.default: cumsum}, 2, 6).hint
+    assert len(asked) > 1 and all(one != two for one, two in itertools.combinations(asked, 2))
 
 
 def test_a_loop_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:

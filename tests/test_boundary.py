@@ -162,9 +162,12 @@ def test_a_mistake_on_one_rung_does_not_keep_another_from_being_right(
     def broken(*args: Any) -> Any:
         raise AssertionError("a slip")
 
-    monkeypatch.setattr(rungs, "capture_symbolic", broken)
-    assert anyshape.export(nn.Linear(3, 2), torch.randn(4, 3)).rung == "differential"
+    with monkeypatch.context() as patch:
+        patch.setattr(rungs, "capture_symbolic", broken)
+        assert anyshape.export(nn.Linear(3, 2), torch.randn(4, 3), prove=True).rung == "differential"
     monkeypatch.setattr(rungs, "capture_values", broken)
+    assert anyshape.export(nn.Linear(3, 2), torch.randn(4, 3)).rung == "symbolic"
+    monkeypatch.setattr(rungs, "capture_symbolic", broken)
     with pytest.raises(InternalError, match="AssertionError: a slip"):
         anyshape.export(nn.Linear(3, 2), torch.randn(4, 3))
 

@@ -137,6 +137,15 @@ def test_export_as_json_with_inputs_from_the_command_line() -> None:
     assert anyshape.load("small.onnx")(tokens=torch.tensor([[1, 2]])).shape == (1, 2, 3)
 
 
+def test_a_proof_is_asked_for_on_the_command_line() -> None:
+    plain = as_json("export", "shop_net.py:build", "-o", "plain.onnx")
+    proved = as_json("export", "shop_net.py:build", "-o", "proved.onnx", "--prove")
+    assert (plain["rung"], proved["rung"]) == ("differential", "symbolic")
+    for made, evidence in ((plain, "sampled"), (proved, "proved")):
+        assert {dim["evidence"] for dim in made["contract"]["dims"]} == {evidence}
+        assert bool(made["verdict"]["proved"]) == (evidence == "proved")
+
+
 def test_the_output_is_called_after_the_file() -> None:
     assert as_json("export", "shop_net.py:build")["path"] == "shop_net.onnx"
     assert Path("shop_net.onnx").exists()

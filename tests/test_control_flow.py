@@ -25,7 +25,7 @@ from anyshape.errors import CaptureFault, VerifyFault
 from anyshape.lower.operators import TRANSLATED
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 from anyshape.torch_bridge import tracing, work
-from anyshape.torch_bridge.control_flow import Plain, run_by
+from anyshape.torch_bridge.control_flow import Plain, Refused, run_by
 
 # What PyTorch's compiler imports when it is first used says so of itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -285,6 +285,23 @@ def test_plain_runs_go_on_without_data(function: Callable[[Tensor], Any]) -> Non
         with tracing.fake_mode():
             fake = function(torch.ones(3, 4))
         assert shapes(fake) == shapes(function(torch.ones(3, 4)))
+
+
+def test_plain_within_plain_is_the_same_and_within_another_is_not() -> None:
+    def refused(name: str) -> Exception:
+        return ValueError(name)
+
+    x = torch.randn(3, 4)
+    with torch.no_grad(), run_by(Plain()):
+        with run_by(Plain()), Passing():
+            made = summed(x)
+        with run_by(Refused(refused)):
+            with pytest.raises(ValueError, match="scan"):
+                summed(x)
+            with run_by(Plain()), Passing():
+                torch.testing.assert_close(summed(x), made)
+        with Passing():
+            torch.testing.assert_close(summed(x), made)
 
 
 class Passing(TorchFunctionMode):

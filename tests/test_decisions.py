@@ -68,6 +68,32 @@ def by_length(self: Any, x: Tensor) -> Tensor:
     return x * 2 if len(x) > 12 else x
 
 
+def looked_up(self: Any, x: Tensor) -> Tensor:
+    return x * [1.5, 2.0, -1.0][x.shape[1] % 3]
+
+
+def looked_up_far(self: Any, x: Tensor) -> Tensor:
+    return x.roll((1, 4, 2)[min(x.shape[1] // 200, 2)], 1)
+
+
+def of_a_float(self: Any, x: Tensor) -> Tensor:
+    return x + float(x.shape[0] * x.shape[1] % 2) * 3
+
+
+def rounds_of_five(self: Any, x: Tensor) -> Tensor:
+    total = x.sum() * 0
+    for start in range(0, x.shape[1], 5):
+        total = total * 0.5 + x[:, start : start + 2].sum()
+    return x - total if x.shape[1] > 64 else x + total
+
+
+def latter_half(self: Any, x: Tensor) -> Tensor:
+    kept = math.ceil(x.shape[1] * 0.5)
+    x = x / (1 + x.std(1, keepdim=True, correction=0)[:, : x.shape[1]])
+    x = x[:, -kept:]
+    return x * 2 if x.shape[0] > 2 * kept + 1 else x
+
+
 SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (far, (2, 5), [(2, 333), (2, 334), (1, 700)]),
     (area, (3, 7), [(50, 100), (50, 101), (2, 2501), (1, 5000)]),
@@ -79,6 +105,11 @@ SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (of_int, (2, 7), [(2, 40), (2, 41), (2, 42), (1, 90)]),
     (in_between, (2, 8), [(2, 100), (2, 101), (2, 102), (3, 240)]),
     (by_length, (3, 4), [(12, 4), (13, 4), (30, 2)]),
+    (looked_up, (2, 5), [(2, 6), (1, 7), (3, 8), (2, 300), (2, 301), (2, 302)]),
+    (looked_up_far, (2, 5), [(2, 199), (2, 200), (1, 399), (2, 400), (2, 700)]),
+    (of_a_float, (2, 5), [(3, 5), (3, 6), (1, 1), (7, 99)]),
+    (rounds_of_five, (2, 7), [(2, 5), (2, 10), (2, 30), (2, 31), (1, 60), (2, 65), (3, 70)]),
+    (latter_half, (2, 8), [(2, 7), (8, 3), (74, 7), (74, 8), (5, 2), (5, 3), (9, 9)]),
 ]
 
 

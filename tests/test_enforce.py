@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
 
+import anyshape
 from anyshape.dims import Expr, Relation, parse_expr
 from anyshape.lower.enforce import enforce
 from anyshape.lower.optimize import optimize
@@ -108,6 +110,26 @@ def test_an_output_that_is_the_input_is_checked_too(lowered: Callable[..., Any])
     assert runtime.run({"x": np.ones(4, np.float32)})[0].shape == (4,)
     with pytest.raises(RuntimeFailure):
         runtime.run({"x": np.ones(5, np.float32)})
+
+
+class Halved(nn.Module):
+    """PyTorch takes 3 rows of 4 as well: 12 numbers in 1 row of 12."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], x.shape[1] // 2, -1)
+
+
+def test_a_remainder_is_refused_by_the_file_itself() -> None:
+    module = Halved()
+    made = anyshape.export(module, torch.randn(2, 6, 4), shapes={"x": "b, n, 4"})
+    assert str(made.contract).count("n % 2 == 0") == 1
+    session = onnxruntime.InferenceSession(made.model_proto.SerializeToString())
+    for n in (2, 4, 10):
+        x = torch.randn(3, n, 4)
+        np.testing.assert_array_equal(session.run(None, {"x": x.numpy()})[0], module(x).numpy())
+    assert module(torch.randn(2, 3, 4)).shape == (2, 1, 12)
+    with pytest.raises(Exception, match=r"requires n % 2 == 0"):
+        session.run(None, {"x": np.ones((2, 3, 4), np.float32)})
 
 
 class Tokens(nn.Module):

@@ -357,11 +357,31 @@ def test_an_unknown_argument_is_refused() -> None:
 
 def test_the_export_tells_what_it_did(two_inputs: SimpleNamespace) -> None:
     export = two_inputs.export
-    assert export.path == str(two_inputs.path) and export.rung == "symbolic"
+    assert export.path == str(two_inputs.path) and export.rung == "differential"
     assert export.verdict.right and len(export.verdict.tried) >= 30
     assert {"read", "probe", "agree", "capture", "lower", "optimize", "verify"} <= export.seconds.keys()
     assert all(seconds >= 0 for seconds in export.seconds.values())
     assert export.model_proto.graph.input[0].name == "tokens"
+
+
+def test_a_proof_is_made_when_it_is_asked_for(two_inputs: SimpleNamespace) -> None:
+    plain = two_inputs.export
+    assert {dim.evidence for dim in plain.contract.dims} == {"sampled"} and plain.verdict.proved == ()
+    proved = anyshape.export(two_inputs.model, two_inputs.inputs(2, 6), prove=True)
+    assert proved.rung == proved.contract.rung == "symbolic"
+    assert {dim.evidence for dim in proved.contract.dims} == {"proved"}
+    assert [text for text in proved.verdict.proved if "holds at every size of the contract" in text]
+    assert proved.verdict.right and shapes(proved) == shapes(plain)  # the numbers are compared all the same
+
+
+def test_where_the_model_parts_a_proof_that_is_asked_for_is_none() -> None:
+    class Parts(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin() if x.shape[1] > 8 else x.cos()
+
+    made = anyshape.export(Parts(), torch.randn(2, 6), prove=True)
+    assert made.rung == "regions" and made.verdict.proved == ()
+    assert {dim.evidence for dim in made.contract.dims} == {"sampled"}
 
 
 def test_the_contract_of_the_text_model(two_inputs: SimpleNamespace) -> None:

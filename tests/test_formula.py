@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from anyshape.dims import Expr, Range, Relation
+from anyshape.dims import Expr, Range, Relation, maximum
 from anyshape.dims.formula import Formula, as_expr, as_relation, is_whole
 from anyshape.dims.turns import crossings, legal_sizes, period_of, turning
 
@@ -113,3 +113,10 @@ def test_two_dims_are_moved_where_one_does_not_turn_it():
 def test_sizes_that_relations_allow():
     multiple = Relation(N % 60, "==", Expr.of(0))
     assert legal_sizes([multiple], {}, "n", Range(1))[:3] == [60, 120, 180]
+
+
+def test_what_a_contract_has_words_for() -> None:
+    rounded = as_expr(Formula("ceil", (Formula("*", (N, 0.3)),)))
+    assert rounded is not None and not rounded.is_arithmetic
+    assert not maximum(1, rounded + N).is_arithmetic  # however deep it lies
+    assert maximum(1, N // 3 + N % 2).is_arithmetic and Expr.of(4).is_arithmetic

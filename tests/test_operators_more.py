@@ -290,3 +290,34 @@ def test_a_row_is_written_to_all_rows(lowered: Function) -> None:
         return made
 
     check(lowered, forward, ROWS)
+
+
+FAR: list[Shape] = [(2, 5), (1, 1), (3, 24), (1, 255), (1, 256), (2, 257), (1, 1031)]
+IDENTITIES: dict[str, Function] = {
+    "square": lambda x: x @ torch.eye(x.shape[1]),
+    "wide": lambda x: torch.eye(3, x.shape[1]),
+    "tall": lambda x: torch.eye(x.shape[1], 300, dtype=torch.int64),
+    "of two sizes": lambda x: x + torch.eye(x.shape[0], x.shape[1]),
+    "as a mask": lambda x: torch.eye(x.shape[1], dtype=torch.bool)[:4] & (x[:1] > 0),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_identity_matrices_beyond_what_8_bits_count(lowered: Function, name: str) -> None:
+    check(lowered, IDENTITIES[name], FAR)
+
+
+MEMBERS: dict[str, Function] = {
+    "of a few": lambda x: torch.isin(ids(x, 9), torch.tensor([1, 4, 7])),
+    "of as many as there are": lambda x: torch.isin(ids(x, 50), torch.arange(x.shape[1])),
+    "not of them": lambda x: torch.isin(ids(x, 50), torch.arange(x.shape[1]), invert=True),
+    "of rows and columns": lambda x: torch.isin(ids(x, 20), ids(x[:1] + 1, 20)),
+    "of none": lambda x: torch.isin(ids(x, 9), torch.arange(0)),
+    "integers of fractions": lambda x: torch.isin(ids(x, 4), torch.tensor([0.5, 1.5, 2.0])),
+    "fractions of integers": lambda x: torch.isin(ids(x, 8) / 2, torch.arange(3)),
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members(lowered: Function, name: str) -> None:
+    check(lowered, MEMBERS[name], [(2, 5), (1, 1), (3, 2), (2, 40), (1, 300)])

@@ -92,6 +92,20 @@ def test_quiet_puts_levels_and_filters_back() -> None:
     assert seen == [False] and logger.level == before and list(warnings.filters) == filters
 
 
+def test_quiet_within_quiet_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger, set_, level = logging.getLogger("torch"), [], logging.Logger.setLevel
+    before = logger.level
+    monkeypatch.setattr(logging.Logger, "setLevel", lambda *given: (set_.append(given), level(*given)))
+    with quiet():
+        outer = len(set_)
+        with quiet():
+            assert len(set_) == outer
+        assert not logger.isEnabledFor(logging.CRITICAL)  # the inner one's end is not the outer one's
+    assert logger.level == before
+    with quiet():
+        assert not logger.isEnabledFor(logging.CRITICAL)
+
+
 class Halves(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x[:, : x.shape[1] // 2] if x.shape[1] > 8 else x

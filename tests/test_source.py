@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from anyshape.source.lines import (
     first_line,
     innermost_line,
     is_library,
+    let_go,
     line_at,
     line_of_exception,
     path_of,
@@ -90,6 +93,31 @@ def test_files_are_named_as_a_person_would(tmp_path, monkeypatch) -> None:
 def test_an_exception_in_one_line() -> None:
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
     assert first_line(KeyError()) == "KeyError"
+
+
+def test_an_exception_that_lets_go_still_knows_its_lines(line_in) -> None:
+    class Large:
+        pass
+
+    def inner(held: Large) -> None:
+        raise ValueError("one")  # the inner line
+
+    def outer() -> BaseException:
+        held = Large()
+        seen.append(weakref.ref(held))
+        try:
+            inner(held)
+        except ValueError as error:
+            return error
+        raise AssertionError
+
+    seen: list[weakref.ref[Large]] = []
+    error = outer()
+    let_go(error)
+    gc.collect()
+    where = line_of_exception(error)
+    assert seen[0]() is None and where is not None and where.line == line_in(__file__, "# the inner line")
+    let_go(None)
 
 
 def test_a_source_line_prints_as_an_editor_finds_it() -> None:

@@ -146,6 +146,32 @@ def test_a_stretched_rule_keeps_the_order_of_the_example() -> None:
     assert made(example, (6,), Rule("stretched")).tolist() == [3, 3, 5, 5, 8, 8]
 
 
+def test_floats_are_distributed_as_in_the_example() -> None:
+    example = torch.cat([torch.randn(900), 50 + torch.rand(100)])
+    rule = rules_of(case_of(example))[0]
+    made = make_tensor(rule, (4, 5000), torch.float32, {}, np.random.default_rng(0))
+    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95])
+    torch.testing.assert_close(made.quantile(levels), example.quantile(levels), atol=0.3, rtol=0.02)
+    assert made.unique().numel() > 19_000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_floats_from_end_to_end_of_their_type_stay_finite(dtype: torch.dtype) -> None:
+    most = torch.finfo(dtype).max
+    rule = rules_of(case_of(torch.tensor([-most, 0, most], dtype=dtype)))[0]
+    made = make_tensor(rule, (1000,), dtype, {}, np.random.default_rng(0))
+    assert made.dtype == dtype and made.isfinite().all()
+
+
+def test_few_are_drawn_where_few_will_do() -> None:
+    case = case_of(torch.randn(4, 3))
+    (many,) = make_tensors(case, rules_of(case), ((5, 7),), {})
+    (few,) = make_tensors(case, rules_of(case), ((5, 7),), {}, drawn=11)
+    assert many.unique().numel() == 35 and few.shape == (5, 7)
+    assert torch.equal(few.flatten()[11:], few.flatten()[:-11]) and few.unique().numel() == 11
+    assert not make_tensors(case, rules_of(case), ((0, 7),), {}, drawn=11)[0].numel()
+
+
 def test_seeds_give_other_values_and_the_same_seed_the_same() -> None:
     example = torch.randn(8)
     assert torch.equal(made(example, (20,), seed=1), made(example, (20,), seed=1))

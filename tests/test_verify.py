@@ -88,6 +88,20 @@ def test_the_example_is_tried_and_its_zero_does_not_hide_the_others(found: Found
     assert any(point["batch"] == 0 and point["past"] > 1 for point in tried)
 
 
+def test_each_dim_is_tried_alone_far_out_where_a_run_is_quick(doubles: Reference) -> None:
+    rows, needed = sizes_to_try(doubles.agreed, (), 0.0)
+    assert needed == 0 and {"batch": 2, "n": 263} in rows and {"batch": 2, "n": 1031} in rows
+    assert max(row["batch"] for row in rows) == 40  # the contract ends there
+    assert sum(row["n"] > 64 for row in rows) == 2
+    slow, _ = sizes_to_try(doubles.agreed, (), 0.02)
+    assert max(row["n"] for row in slow) < 263
+
+
+def test_what_is_counted_in_8_bits_shows(doubles: Reference) -> None:
+    verdict = verify(Pretend(lambda x: x * (2 if x.shape[1] < 256 else 3)), doubles)
+    assert {row.sizes["n"] for row in verdict.failures} == {263, 1031}
+
+
 def test_values_are_not_all_alike(doubles: Reference) -> None:
     runtime = Pretend(lambda x: x * 2)
     verify(runtime, doubles)

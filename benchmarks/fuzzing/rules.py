@@ -291,7 +291,7 @@ VALUES: tuple[Rule, ...] = (
     lambda s: _block(f"if {s.x}.max() > 3:", f"{s.x} = {s.same()}"),
     lambda s: _block(f"if {s.x}.norm() > {s.limit}:", f"{s.x} = {s.x} / {s.x}.norm()"),
     lambda s: f"top{s.number} = int({s.ints}.max()) + 1\n{s.x} = {s.x}[: top{s.number}]",
-    lambda s: f"found{s.number} = ({s.x} > 1).nonzero()\n{s.x} = {s.x} + found{s.number}.shape[0]",
+    lambda s: f"found{s.number} = ({s.x} > 0.9).nonzero()\n{s.x} = {s.x} + found{s.number}.shape[0]",
     lambda s: _block(f"if ({s.x} > 2.5).nonzero().shape[0] == 0:", f"{s.x} = {s.same()}"),
     lambda s: f"{s.x} = {s.x} * {s.x}.flatten()[0].item()",
     lambda s: f"{s.x} = {s.x}.clamp(max=float({s.x}.mean()))",

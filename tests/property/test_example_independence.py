@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,9 +92,14 @@ def spoken(contract: Contract) -> Any:
         "inputs": [[item.name, item.dtype, item.shape_text()] for item in contract.inputs],
         "outputs": [[item.name, item.dtype, item.shape_text()] for item in contract.outputs],
         "relations": [str(relation) for relation in contract.relations],
-        "notes": list(contract.notes),
+        "notes": [_without_sizes(note) for note in contract.notes],
         "structure": [contract.arguments, contract.input_structure, contract.output_structure],
     }
+
+
+def _without_sizes(note: str) -> str:
+    """A note without PyTorch's own words, which name the sizes at which it was asked."""
+    return re.sub(r"Error: .* \(", "Error: (", note)
 
 
 def differences(one: Any, two: Any, place: str = "") -> Iterator[str]:

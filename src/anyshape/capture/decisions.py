@@ -7,7 +7,7 @@ that turn it are solved for, and the model is run there, until no decision is le
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from anyshape.capture.meanings import Earlier, Meanings, path_of
 from anyshape.capture.traces import Traces
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
-from anyshape.dims.formula import Formula, as_relation
+from anyshape.dims.formula import Formula, as_relation, is_whole
 from anyshape.dims.names import is_reserved
 from anyshape.dims.turns import crossings, period_of, turning
 from anyshape.errors import SourceLine
@@ -29,6 +29,7 @@ MOST_ROUNDS = 12
 STEPS = (2, 5, 13, 34, 89)
 MOST_CROSSED = 40
 MOST_TRIES = 4
+MOST_STILL = 1000
 MOST_NUMBERS = 4_000_000  # in the inputs of a run that only crosses a decision
 
 
@@ -74,13 +75,14 @@ def explored(traces: Traces) -> Turns:
     turns: tuple[Turn, ...] = ()
     widened: set[str] = set()
     earlier: Earlier = {}
+    known: dict[str, Turn | None] = {}
     others = [tape.watch for tape in traces.with_other_values(rows[0])]
     for _ in range(MOST_ROUNDS):
         # The same sizes with other values, too: what differs between them is no size.
         first, *seen = [traces.at(row).watch for row in rows]
         again = [rows[0] for _ in others]
         meaning = Meanings([first, *others, *seen], [rows[0], *again, *rows[1:]], earlier)
-        turns = _open_turns(traces, meaning)
+        turns = _open_turns(traces, meaning, known)
         for name, row in meaning.unknown.items():
             if name not in widened:
                 rows += [other for other in _wider(traces, row) if other not in rows]
@@ -110,7 +112,7 @@ def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:
     for step in STEPS:
         for name, size in row.items():
             other = {**row, name: size + step}
-            if contract.allows(other) and elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+            if contract.allows(other) and contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
                 seen = traces.at(other).watch
                 if seen is not None and path_of(seen) == path:
                     yield other
@@ -124,13 +126,13 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str,
     contract, here = traces.agreed.contract, turn.holds(base)
     legal = [
         (name, row)
-        for name, row in crossings(turn, base, contract.ranges)
-        if contract.allows(row) and turn.holds(row) != here
+        for name, row in crossings(turn, base, contract.ranges, contract.allows)
+        if turn.holds(row) != here
     ]
-    cheap = [(name, row) for name, row in legal if elements(contract, row) <= MOST_NUMBERS]
+    cheap = [(name, row) for name, row in legal if contract.elements(row) <= MOST_NUMBERS]
     # At 0 and 1 much else is special.
     cheap.sort(
-        key=lambda item: (min(item[1].values()) < 2, elements(contract, item[1]), sorted(item[1].items()))
+        key=lambda item: (min(item[1].values()) < 2, contract.elements(item[1]), sorted(item[1].items()))
     )
     found: dict[str, dict[str, int]] = {}
     tries: dict[str, int] = {}
@@ -156,18 +158,16 @@ def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
             for away in range(4):
                 other = {**row, name: (size + 1 if near else size * 5 // 4 + 2) + away}
                 if contract.allows(other) and turn.holds(other) == here:
-                    if elements(contract, other) <= MOST_NUMBERS and traces.runs(other):
+                    if contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
                         yield other
                     break
 
 
-def elements(contract: Contract, sizes: Sizes) -> int:
-    """How many numbers the inputs hold."""
-    return sum(math.prod(shape) for shape in contract.shapes(sizes))
+def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> tuple[Turn, ...]:
+    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made.
 
-
-def _open_turns(traces: Traces, meaning: Meanings) -> tuple[Turn, ...]:
-    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made."""
+    ``known`` has those that were looked at before, by their text: it takes a while to tell what is open.
+    """
     contract = traces.agreed.contract
     found: dict[str, Turn] = {}
     for row in meaning.rows:
@@ -177,10 +177,33 @@ def _open_turns(traces: Traces, meaning: Meanings) -> tuple[Turn, ...]:
             condition = meaning.of(decision.condition, row)
             if condition is None or not condition.names:
                 continue
-            made = _turn(condition, decision.where, contract)
+            if condition.text not in known:
+                known[condition.text] = _turn(condition, decision.where, contract)
+            made = known[condition.text]
             if made is not None:
                 found.setdefault(made.condition.text, made)
+    for condition in _still(meaning):
+        if condition.text not in known:
+            known[condition.text] = _turn(condition, None, contract)
+        made = known[condition.text]
+        if made is not None:
+            found.setdefault(made.condition.text, made)
     return tuple(found.values())
+
+
+def _still(meaning: Meanings) -> Iterator[Formula]:
+    """Integers that Python computed, the same in every run: ``n // 100`` may choose from a list, unseen."""
+    first, rows = meaning.watches[0], meaning.rows
+    for formula in itertools.islice(first.numbers, MOST_STILL):
+        over = meaning.of(formula, rows[0]) if is_whole(formula) and period_of(formula) else None
+        if over is None or not over.names:
+            continue
+        try:
+            here = over.evaluate(rows[0])
+            if all(over.evaluate(row) == here for row in reversed(rows)):
+                yield Formula("==", (over, here))
+        except (ArithmeticError, ValueError, TypeError):
+            continue
 
 
 def _turn(condition: Formula, where: SourceLine | None, contract: Contract) -> Turn | None:

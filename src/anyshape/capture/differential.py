@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from anyshape.capture.meanings import Meanings
@@ -25,10 +26,18 @@ from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
 from anyshape.dims.formula import Formula, as_expr
-from anyshape.dims.turns import legal_sizes
+from anyshape.dims.turns import crossings, legal_sizes, period_of
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Parted", "Traces", "capture_differential", "first_rows", "merged_at", "parting"]
+__all__ = [
+    "Parted",
+    "Traces",
+    "capture_differential",
+    "computed_sizes",
+    "first_rows",
+    "merged_at",
+    "parting",
+]
 
 Sizes = Mapping[str, int]
 
@@ -125,6 +134,10 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
     watch = tapes[0].watch
     if watch is None:
         return {}, ()
+    for name in rows[0]:  # a size itself is the simplest
+        own = tuple(row[name] for row in known)
+        if len(set(own)) > 1:
+            columns.setdefault((int, *own), Expr.of(name))
     for name in watch.reads:  # what was read out of a tensor, and goes by a name of its own
         if name in meaning.data and all(name in row for row in known):
             columns.setdefault((int, *(row[name] for row in known)), Expr.of(name))
@@ -142,6 +155,12 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
     return columns, tuple(lost)
 
 
+def computed_sizes(tapes: Sequence[Tape], rows: Sequence[Sizes]) -> list[Expr]:
+    """The integers that Python computed from sizes, as expressions of the dims: the simplest first."""
+    columns, _ = _computed(tapes, rows, rows)
+    return [made for made in columns.values() if isinstance(made, Expr)]
+
+
 def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, int]]:
     """Sizes at which two formulas part that are alike at all rows: ``7 - n % 7``, and that modulo 7."""
     runs = [row for row in rows if traces.runs(row)]
@@ -150,7 +169,9 @@ def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, in
     if watch is None:
         return
     meaning = Meanings([tape.watch for tape in tapes], runs)
-    alike: dict[tuple[float, ...], list[Formula]] = {}
+    alike: dict[tuple[float, ...], list[Formula]] = {
+        tuple(row[name] for row in runs): [Formula("+", (Expr.of(name), 0))] for name in runs[0]
+    }
     for formula in watch.numbers:
         over = meaning.of(formula, runs[0])
         column = None if over is None or not over.names else _column(over, runs)
@@ -166,14 +187,36 @@ def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, in
                     yield row
 
 
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    """Where two formulas are other numbers."""
+
+    one: Formula
+    two: Formula
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.one.names | self.two.names
+
+    @property
+    def period(self) -> int:
+        return max(period_of(self.one), period_of(self.two))
+
+    def holds(self, sizes: Sizes) -> bool:
+        return _differ(self.one, self.two, sizes)
+
+
 def _parting_row(traces: Traces, one: Formula, two: Formula, base: Sizes) -> dict[str, int] | None:
+    """The cheapest sizes at which two formulas part and the model runs."""
     contract = traces.agreed.contract
-    for name in sorted(one.names | two.names):
-        for size in range(2, FARTHEST_TELLING):
-            row = {**base, name: size}
-            if _differ(one, two, row) and contract.allows(row) and traces.runs(row):
-                return row
-    return None
+    parting = _Parting(one, two)
+    found = [
+        row
+        for _, row in crossings(parting, base, contract.ranges, contract.allows)
+        if parting.holds(row) and min(row.values()) > 1 and contract.elements(row) <= MOST_NUMBERS
+    ]
+    found.sort(key=lambda row: contract.elements(row))
+    return next((row for row in found[:MOST_TRIES] if traces.runs(row)), None)
 
 
 def _differ(one: Formula, two: Formula, row: Sizes) -> bool:
@@ -227,9 +270,10 @@ def _in_range(contract: Contract, trial: dict[str, int], wanted: Mapping[str, in
 
 
 def _spoken(size: Any) -> Expr | None:
-    """A size in the contract's words: None if it depends on values."""
+    """A size in the contract's words: None if it depends on values, or on more than arithmetic of integers."""
     made = Expr.of(size)
-    return None if any(names.is_reserved(name) for name in made.names) else made
+    known = made.is_arithmetic and not any(names.is_reserved(name) for name in made.names)
+    return made if known else None
 
 
 def first_rows(agreed: Agreed) -> Iterator[dict[str, int]]:
@@ -259,7 +303,8 @@ TOGETHER: tuple[Callable[[int], int], ...] = (
     lambda size: max(2, size * 3 // 4 - 1),
 )
 MOST_TELLING = 6
-FARTHEST_TELLING = 130
+MOST_TRIES = 4
+MOST_NUMBERS = 1_000_000  # in the inputs of a run that only tells two formulas apart
 NEAR = 12  # how far to look for a legal size
 
 

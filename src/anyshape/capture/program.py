@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,11 @@ import sympy
 from anyshape.capture.evaluate import compiled
 from anyshape.capture.symbols import Untranslatable, to_relations
 from anyshape.capture.tape import Split, Tape
-from anyshape.capture.tape.walk import bodies
+from anyshape.capture.tape.steps import leaves
+from anyshape.capture.tape.walk import bodies, steps_of
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation
+from anyshape.dims.expr import divisions
 from anyshape.errors import SourceLine
 
 __all__ = ["Guard", "Limit", "Program"]
@@ -108,6 +110,22 @@ class Program:
         return tuple(found.values())
 
     @property
+    def boundaries(self) -> tuple[tuple[Relation, tuple[Relation, ...]], ...]:
+        """Each condition on sizes that the graph asks, and what holds where it is asked."""
+        return tuple(dict.fromkeys(_asked(self.body, ())))
+
+    @property
+    def divisions(self) -> tuple[tuple[Expr, int], ...]:
+        """What its sizes are divided by, each once: a fit that is wrong there is so where nothing is left over."""
+        found: dict[tuple[Expr, int], None] = {}
+        for step in steps_of(self.body):
+            shapes = [value.shape for value in step.outputs if value is not None]
+            for leaf in leaves((step.args, dict(step.kwargs), shapes)):
+                if isinstance(leaf, Expr):
+                    found.update(dict.fromkeys(divisions(leaf)))
+        return tuple(found)
+
+    @property
     def questions(self) -> tuple[Split, ...]:
         """Where it takes one of two ways by the values of its inputs."""
         splits = (body for body in bodies(self.body) if isinstance(body, Split))
@@ -117,3 +135,20 @@ class Program:
     def open_guards(self) -> tuple[Guard, ...]:
         """The guards that do not follow from the contract: sizes on both sides of them must be tried."""
         return tuple(item for item in self.guards if not item.proved)
+
+
+def _asked(
+    body: Tape | Split, given: tuple[Relation, ...]
+) -> Iterator[tuple[Relation, tuple[Relation, ...]]]:
+    if isinstance(body, Split):
+        condition = body.condition
+        if not isinstance(condition, Relation):
+            yield from (*_asked(body.then, given), *_asked(body.otherwise, given))
+            return
+        yield condition, given
+        yield from _asked(body.then, (*given, condition))
+        yield from _asked(body.otherwise, (*given, condition.negated()))
+        return
+    for inner in bodies(body):
+        if inner is not body and isinstance(inner, Split) and isinstance(inner.condition, Relation):
+            yield inner.condition, given

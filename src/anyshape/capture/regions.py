@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from anyshape.capture.choices import capture_choices
 from anyshape.capture.decisions import Turn, Turns, explored
-from anyshape.capture.differential import Parted, capture_differential, parting
+from anyshape.capture.differential import Parted, capture_differential, computed_sizes, parting
 from anyshape.capture.program import Limit, Program
 from anyshape.capture.tape import Apart, NoExpression, Split, chosen, rolled_up
 from anyshape.capture.traces import Traces
@@ -26,6 +26,8 @@ __all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends"]
 MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
 ROOM = 64
+MOST_ASKED = 24  # decisions that are held against what parts the runs
+MOST_FITTED = 8  # of them, where numbers have to be explained for it, which takes a while
 
 Sizes = Mapping[str, int]
 Alike = Callable[
@@ -75,7 +77,7 @@ def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
     made = []
     for turn in beyond:
         if turn.relation is not None:
-            kept = turn.relation if turn.holds(agreed.generic) else _negated(turn.relation)
+            kept = turn.relation if turn.holds(agreed.generic) else turn.relation.negated()
             made.append(Limit(kept, why, turn.where))
     return made
 
@@ -83,7 +85,7 @@ def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
 def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: list[int]) -> Program:
     """Both sides of a boundary; when the ``budget`` is spent, the side of the example."""
     condition, where = boundary
-    here = condition if condition.holds(traces.agreed.generic) else _negated(condition)
+    here = condition if condition.holds(traces.agreed.generic) else condition.negated()
     budget[0] -= 1
     if budget[0] <= 0:
         why = f"the model takes more than {MOST_REGIONS} ways, depending on its sizes"
@@ -96,7 +98,7 @@ def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: li
         program = _captured(*_side(traces, here, rows), budget)
         return replace(program, within=(*program.within, Limit(here, why, where)))
     near = _captured(*_side(traces, here, rows), budget)
-    far = _captured(*_side(traces, _negated(here), rows), budget)
+    far = _captured(*_side(traces, here.negated(), rows), budget)
     if [len(shape) for shape in near.outputs] != [len(shape) for shape in far.outputs]:
         raise CaptureFault(
             f"the model returns other tensors where {here}: {len(near.outputs)} with "
@@ -108,7 +110,7 @@ def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: li
     body = (
         Split(here, where, near.body, far.body)
         if plain  # as a person would say it: n <= 8, and not 9 <= n
-        else Split(_negated(here), where, far.body, near.body)
+        else Split(here.negated(), where, far.body, near.body)
     )
     within = (*near.within, *far.within)
     return Program(body, "regions", outputs=common_shapes(near.outputs, far.outputs), within=within)
@@ -126,7 +128,7 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
     """The boundary that explains best why the rows can't be captured as one; None if there is none."""
     runs = [row for row in rows if traces.runs(row)]
     apart = [turn for turn in turns.found if len({turn.holds(row) for row in runs}) > 1]
-    known = [turn for turn in apart if turn.relation is not None]
+    known = [turn for turn in apart if turn.relation is not None][:MOST_ASKED]
     if isinstance(fault, Parted):
         known = [turn for turn in known if turn.holds(fault.base) != turn.holds(fault.other)]
         home = traces.at(fault.base)
@@ -139,6 +141,7 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
             for turn in known
         ]
     else:
+        known = known[:MOST_FITTED]
         scores = [_explained(turn, fault) for turn in known]
     if known:
         turn = known[scores.index(max(scores))]
@@ -146,6 +149,19 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
     if isinstance(fault, Parted):
         condition = _boundary(traces, fault)
         return None if condition is None else (condition, fault.where)
+    return _picked(traces, runs, fault) if isinstance(fault, NoExpression) else None
+
+
+def _picked(traces: Traces, runs: Sequence[Sizes], fault: NoExpression) -> Boundary | None:
+    """A number that was looked up by one that Python computed, ``table[n % 3]``: a boundary around one entry."""
+    rows = [row for row in fault.rows if all(name in row for name in traces.agreed.generic)]
+    if len(rows) < len(fault.column) or len(set(fault.column)) > MOST_REGIONS:
+        return None
+    for index in computed_sizes([traces.at(row) for row in runs], runs):
+        column = [index.evaluate(row) for row in rows]
+        entries = set(zip(column, fault.column, strict=True))
+        if len(set(column)) == len(entries) and 2 * len(entries) <= len(set(map(repr, rows))):
+            return Relation(index, "==", Expr.of(index.evaluate(traces.agreed.generic))), fault.where
     return None
 
 
@@ -206,16 +222,6 @@ def common_shapes(one: Shapes, two: Shapes) -> Shapes:
         tuple(b if a is not None and a.constant is not None else a for a, b in zip(mine, theirs, strict=True))
         for mine, theirs in zip(one, two, strict=True)
     )
-
-
-def _negated(relation: Relation) -> Relation:
-    if relation.op == "<=" and relation.right.constant is None:
-        return Relation(relation.right, "<=", relation.left - 1)
-    if relation.op == "<=":
-        return Relation(relation.right + 1, "<=", relation.left)
-    if relation.op == "<":
-        return Relation(relation.right, "<=", relation.left)
-    return Relation(relation.left, "!=" if relation.op == "==" else "==", relation.right)
 
 
 def _side(traces: Traces, condition: Relation, further: Sequence[Sizes]) -> tuple[Traces, list[Sizes]]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from anyshape.capture.tape import Tape, expanded, functional, record
-from anyshape.capture.watched import Integer, Symbols, speaking
+from anyshape.capture.watched import Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
 from anyshape.errors import CaptureFault
@@ -62,14 +62,18 @@ class Traces:
         """The plain numbers of the model's functions, which must not swallow watched ones."""
         if self._numbers is None:
             example = [item.example for item in self.case.inputs]
-            self._numbers = Numbers(lambda: self.case.run(example), speaking, Integer)
+            self._numbers = Numbers(lambda: self.case.run(example), speaking, {"int": Integer, "float": Real})
         return self._numbers
 
     def of_run(
-        self, sizes: Sizes, tensors: Sequence[torch.Tensor], more: Mapping[Any, bool] | None = None
+        self,
+        sizes: Sizes,
+        tensors: Sequence[torch.Tensor],
+        more: Mapping[Any, bool] | None = None,
+        more_at: Collection[Any] = (),
     ) -> Tape:
         """The tape of one run: without writes, of operators that have a translation."""
-        return self._tidy(self.record(sizes, tensors, more))
+        return self._tidy(self.record(sizes, tensors, more, more_at))
 
     def until(self, sizes: Sizes, key: Any, seed: int = 0) -> Tape | None:
         """The tape of what a look at values sees; None if it is not there at these sizes."""
@@ -84,7 +88,7 @@ class Traces:
 
     def _tidy(self, recorded: Tape) -> Tape:
         made = expanded(functional(recorded).used_only(), self.own).used_only()
-        made.watch = recorded.watch
+        made.watch, made.counted = recorded.watch, recorded.counted
         return made
 
     def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
@@ -99,7 +103,30 @@ class Traces:
         """Tapes at the same sizes: with values drawn anew, and of every kind that the model takes."""
         count = count_variants(self.case, self.agreed.rules)
         seeds = [seed for seed in (1, *range(2, count + 1)) if self.runs_with(sizes, seed)]
-        return [self.at(sizes, seed) for seed in seeds]
+        tapes = [self.at(sizes, seed) for seed in seeds]
+        counting = self._counting(sizes)
+        return tapes if counting is None else [*tapes, counting]
+
+    def _counting(self, sizes: Sizes) -> Tape | None:
+        """The tape with one row more wherever values decide a size that was the same so far: it is no number for that.
+
+        None where there is no such size, or the model does not run so: then it knows the size for another reason.
+        """
+        here = self.at(sizes).counted
+        others = [tape.counted for _, tape in self.tapes()]
+        still = frozenset(
+            place
+            for place, count in here.items()
+            if all(other.get(place, count) == count for other in others)
+        )
+        key = (*sorted(sizes.items()), still)
+        if still and key not in self.known:
+            try:
+                self.known[key] = self.of_run(sizes, self.tensors(sizes), more_at=still)
+            except CaptureFault as fault:
+                self.known[key] = fault
+        found = self.known.get(key)
+        return found if isinstance(found, Tape) else None
 
     def runs_with(self, sizes: Sizes, seed: int) -> bool:
         try:
@@ -122,9 +149,13 @@ class Traces:
         return made
 
     def record(
-        self, sizes: Sizes, tensors: Sequence[torch.Tensor], more: Mapping[Any, bool] | None = None
+        self,
+        sizes: Sizes,
+        tensors: Sequence[torch.Tensor],
+        more: Mapping[Any, bool] | None = None,
+        more_at: Collection[Any] = (),
     ) -> Tape:
-        """The tape of one run, as it was run; ``more`` are further answers."""
+        """The tape of one run, as it was run; ``more`` are further answers, ``more_at`` where to count one more."""
         case, answers = self.case, {**self.answers, **(more or {})}
         own = (*case.module.named_parameters(), *case.module.named_buffers())
         names = {id(tensor): name for name, tensor in own}
@@ -132,7 +163,9 @@ class Traces:
         copies = [tensor.clone() for tensor in tensors]
         numbers = self.numbers  # which runs the model, too
         with case.unchanged(), numbers.replaced(case.module):
-            made = answered(lambda: record(_flat(case), copies, names, shapes, self.symbols, answers))
+            made = answered(
+                lambda: record(_flat(case), copies, names, shapes, self.symbols, answers, more_at)
+            )
         if isinstance(made, (Refusal, OutOfMemory)):
             raise CaptureFault(
                 f"the model can't be traced at {sizes_text(sizes)}: {made.text}",

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,9 +26,10 @@ from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge.process import patched
 
-__all__ = ["Decision", "Integer", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
+__all__ = ["Decision", "Integer", "Real", "Symbols", "Watch", "plain_shape", "speaking", "watching"]
 
 MOST_FORMULAS = 20_000
+MOST_KEYS = 24
 READ = -1  # in the place of an axis
 SHAPE: Any = torch.Tensor.shape
 SIZE = torch.Tensor.size
@@ -105,12 +109,34 @@ class Watch:
             self.decisions.append(Decision(condition, truth, where))
         return truth
 
+    def look_up(self, formula: Part, value: int, frame: FrameType) -> None:
+        """A number is hashed: each key of the tables in sight that it could have been is a decision."""
+        if isinstance(formula, (Expr, Formula)):
+            for key in _keys_in_sight(frame):
+                if key != value:  # what a cache has just put in is not one of them
+                    self.decide(Formula("==", (formula, key)), False)
+
     def note(self, formula: Formula, value: float) -> None:
         if len(self.numbers) < MOST_FORMULAS:
             self.numbers[formula] = value
 
 
 _watch: Watch | None = None  # of the run that is going on
+
+
+def _keys_in_sight(frame: FrameType) -> list[int]:
+    """The integers among the keys of dicts and sets that a function has, or names."""
+    own = list(frame.f_locals.values())
+    named = [frame.f_globals.get(name) for name in frame.f_code.co_names]
+    named += [
+        inspect.getattr_static(item, name, None)
+        for item in own
+        if isinstance(item, torch.nn.Module)
+        for name in frame.f_code.co_names
+    ]
+    tables = [item for item in (*own, *named) if isinstance(item, (dict, set, frozenset))]
+    keys = dict.fromkeys(key for table in tables for key in table if type(key) is int)
+    return list(keys)[:MOST_KEYS]
 
 
 def _watched(size: int, part: Part) -> int:
@@ -130,7 +156,10 @@ class Size(int):
     def __reduce__(self) -> Any:
         return int, (int(self),)
 
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        if _watch is not None and not _watch.paused:
+            _watch.look_up(self.formula, _plain(self), sys._getframe(1))
+        return int.__hash__(self)
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -180,7 +209,24 @@ class Measure(float):
 
 
 class _Kind(type):
-    """``int`` as the model's own functions see it: what it makes of a watched number is watched."""
+    """A type of Python's as the model's own functions see it."""
+
+    stands_for: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.stands_for)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return issubclass(subclass, cls.stands_for)
+
+    def __eq__(cls, other: Any) -> bool:
+        return other is cls.stands_for or other is cls
+
+    __hash__ = type.__hash__
+
+
+class _KindOfInteger(_Kind):
+    """What it makes of a watched number is watched."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs:
@@ -192,20 +238,29 @@ class _Kind(type):
                 return args[0].__int__()  # an integer that was read goes on watched
         return int(*args, **kwargs)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, int)
 
-    def __subclasscheck__(cls, subclass: Any) -> bool:
-        return issubclass(subclass, int)
+class _KindOfFloat(_Kind):
+    """What it makes of a watched number is watched."""
 
-    def __eq__(cls, other: Any) -> bool:
-        return other is int or other is cls
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs:
+            if isinstance(args[0], Measure):
+                return args[0]
+            if isinstance(args[0], Size):
+                return _made("float", args[0])
+        return float(*args, **kwargs)
 
-    __hash__ = type.__hash__
 
-
-class Integer(int, metaclass=_Kind):
+class Integer(int, metaclass=_KindOfInteger):
     """Stands for ``int``."""
+
+    stands_for = int
+
+
+class Real(float, metaclass=_KindOfFloat):
+    """Stands for ``float``."""
+
+    stands_for = float
 
 
 def speaking(number: float) -> float:

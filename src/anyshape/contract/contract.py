@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -97,6 +98,10 @@ class Contract:
         return tuple(
             tuple(size.evaluate(sizes) for size in item.shape if size is not None) for item in self.inputs
         )
+
+    def elements(self, sizes: Mapping[str, int]) -> int:
+        """How many numbers the inputs hold: what a run costs grows with it."""
+        return sum(math.prod(shape) for shape in self.shapes(sizes))
 
     def allows(self, sizes: Mapping[str, int]) -> bool:
         """Whether ``sizes`` lie within the ranges and relations."""

@@ -87,6 +87,16 @@ class Relation:
             return left < right
         return (left == right) == (self.op == "==")
 
+    def negated(self) -> Relation:
+        """The relation that holds where this one does not."""
+        if self.op == "<=" and self.right.constant is None:
+            return Relation(self.right, "<=", self.left - 1)
+        if self.op == "<=":
+            return Relation(self.right + 1, "<=", self.left)
+        if self.op == "<":
+            return Relation(self.right, "<=", self.left)
+        return Relation(self.left, "!=" if self.op == "==" else "==", self.right)
+
     def decide(self, ranges: Mapping[str, Range]) -> bool | None:
         """Whether the relation is true at all sizes (True), at none (False), or it can't be told (None)."""
         return _DECIDE[self.op](self.left, self.right, ranges)

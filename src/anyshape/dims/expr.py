@@ -12,13 +12,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, Union
 
 from anyshape.errors import UsageError
 
-__all__ = ["Call", "Computation", "Expr", "ceildiv", "computed", "isqrt", "log2", "maximum", "minimum"]
+__all__ = [
+    "Call",
+    "Computation",
+    "Expr",
+    "ceildiv",
+    "computed",
+    "divisions",
+    "isqrt",
+    "log2",
+    "maximum",
+    "minimum",
+]
 
 Atom: TypeAlias = Union[str, "Call"]
 Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
@@ -109,6 +120,14 @@ class Expr:
                 else:
                     found.update(*(argument.names for argument in atom.arguments))
         return frozenset(found)
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether it is arithmetic of integers throughout, and no formula in floats: what a contract has words for."""
+        calls = (atom for monomial, _ in self.terms for atom, _ in monomial if isinstance(atom, Call))
+        return all(
+            call.formula is None and all(item.is_arithmetic for item in call.arguments) for call in calls
+        )
 
     @property
     def constant(self) -> int | None:
@@ -289,6 +308,23 @@ class Expr:
 
 _ZERO = Expr(())
 _ONE = Expr(((_UNIT, 1),))
+
+
+def divisions(value: Expr) -> Iterator[tuple[Expr, int]]:
+    """All that is divided by a number in an expression, and the number.
+
+    >>> list(map(str, next(divisions(Expr.of("n") // 5 + 1))))
+    ['n', '5']
+    """
+    for monomial, _ in value.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Call):
+                if atom.function in ("//", "%") and atom.formula is None:
+                    dividend, divisor = atom.arguments
+                    if divisor.constant is not None:
+                        yield dividend, divisor.constant
+                for argument in atom.arguments:
+                    yield from divisions(argument)
 
 
 def computed(text: str, formula: Computation, names: Iterable[str]) -> Expr:

@@ -93,14 +93,11 @@ class Formula:
     op: str
     args: tuple[Part, ...]
     text: str = field(init=False, compare=False, repr=False)
+    names: frozenset[str] = field(init=False, compare=False, repr=False)  # the sizes that it is computed from
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", _text(self.op, self.args))
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The sizes that it is computed from."""
-        return frozenset().union(*map(names_of, self.args))
+        object.__setattr__(self, "names", frozenset().union(*map(names_of, self.args)))
 
     def evaluate(self, sizes: Mapping[str, int]) -> Number:
         """The value that Python computes; an `ArithmeticError` or `ValueError` where there is none."""

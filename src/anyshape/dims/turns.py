@@ -20,6 +20,7 @@ DENSE = 4096  # a condition that comes and goes is followed this far, size by si
 PERIODIC = frozenset(
     ("//", "%", "&", "|", "^", "<<", ">>", "bit_length", "int", "floor", "ceil", "round", "gcd", "==", "!=")
 )
+NEAR = 48  # how far from a turn an allowed size is looked for
 MOST_TURNS = 6  # along one dim: the first ones and the last
 
 
@@ -75,11 +76,15 @@ def _between(holds: Callable[[int], bool], low: int, high: int, before: bool) ->
 
 
 def crossings(
-    condition: Condition, typical: Sizes, ranges: Mapping[str, Range]
+    condition: Condition,
+    typical: Sizes,
+    ranges: Mapping[str, Range],
+    allows: Callable[[dict[str, int]], bool] = lambda sizes: True,
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """Sizes on either side of each turn, with the dim that was moved: others typical, then at their smallest.
 
-    Where no dim alone turns it, two are moved together.
+    Where those next to the turn are not allowed, the nearest on the same side. Where no dim alone turns the condition,
+    two are moved together.
     """
     names = sorted(name for name in condition.names if name in ranges)
     small = {name: min(max(ranges[name].minimum, 2), typical[name]) for name in typical if name in ranges}
@@ -87,19 +92,36 @@ def crossings(
     for others in (dict(typical), {**typical, **small}):
         for name in names:
             for low, high in turning(condition, others, name, ranges[name]):
-                alone = True
-                yield name, {**others, name: low}
-                yield name, {**others, name: high}
+                for size, step in ((low, -1), (high, 1)):
+                    row = _nearest(condition, {**others, name: size}, name, step, allows)
+                    if row is not None:
+                        alone = True
+                        yield name, row
     if alone:
         return
     for first, second in itertools.permutations(names, 2):
         for size in _places(ranges[first].minimum, min(ranges[first].maximum or 2048, 2048), 0):
             others = {**typical, first: size}
             pairs = turning(condition, others, second, ranges[second])
-            if pairs:
-                for side in pairs[0]:
-                    yield second, {**others, second: side}
+            sides = [{**others, second: side} for side in pairs[0]] if pairs else []
+            if sides and all(map(allows, sides)):
+                for row in sides:
+                    yield second, row
                 break
+
+
+def _nearest(
+    condition: Condition, row: dict[str, int], name: str, step: int, allows: Callable[[dict[str, int]], bool]
+) -> dict[str, int] | None:
+    """The row, or the next one away from the turn that is allowed, as long as the condition stays what it is."""
+    here = condition.holds(row)
+    for _ in range(NEAR):
+        if row[name] < 0 or condition.holds(row) != here:
+            return None
+        if allows(row):
+            return row
+        row = {**row, name: row[name] + step}
+    return None
 
 
 def legal_sizes(relations: Sequence[Relation], sizes: Sizes, name: str, limits: Range) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -183,7 +184,7 @@ class Case:
         """The module on copies of ``tensors``; what it changes in itself stays changed."""
         copies = [tensor.clone() for tensor in tensors]
         with torch.no_grad():
-            result = answered(lambda: self.call(copies))
+            result = answered(partial(self.call, copies))
         if isinstance(result, (Refusal, OutOfMemory)):
             return result
         leaves, structure = flatten(result)

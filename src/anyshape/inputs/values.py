@@ -112,13 +112,17 @@ def make_tensors(
     seed: int = 0,
     *,
     anew: bool = False,
+    drawn: int | None = None,
 ) -> list[torch.Tensor]:
-    """Tensors of ``shapes`` with legal values; the example itself where the shapes are its own, unless ``anew``."""
+    """Tensors of ``shapes`` with legal values; the example itself where the shapes are its own, unless ``anew``.
+
+    Of floats so many are ``drawn``, and repeated beyond: enough for who asks whether a model runs, not what it gives.
+    """
     if shapes == case.shapes and not anew:
         return [item.example.clone() for item in case.inputs]
     generator = np.random.default_rng(seed)
     return [
-        make_tensor(rule, shape, item.example.dtype, sizes, generator, item.example)
+        make_tensor(rule, shape, item.example.dtype, sizes, generator, item.example, drawn)
         for item, rule, shape in zip(case.inputs, rules, shapes, strict=True)
     ]
 
@@ -130,6 +134,7 @@ def make_tensor(
     sizes: dict[str, int],
     generator: np.random.Generator,
     example: torch.Tensor | None = None,
+    drawn: int | None = None,
 ) -> torch.Tensor:
     """One tensor by its rule; ``example`` lends masks their pattern and cells their company."""
     device = example.device if example is not None else torch.device("cpu")
@@ -141,8 +146,9 @@ def make_tensor(
         # The largest index is always there, first and last: whether it is legal must not hang on luck.
         values.reshape(-1)[[0, -1] if values.size else []] = high
     elif rule.kind == "spread":
-        points = rule.seen or (rule.low, rule.high)
-        values = _spread(generator.random(shape), np.asarray(points))
+        count = math.prod(shape)
+        few = count if drawn is None else min(count, drawn)
+        values = np.resize(_spread(rule.seen or (rule.low, rule.high), few, dtype, generator), shape)
     elif rule.kind == "progression":
         values = np.broadcast_to(int(rule.low) + np.arange(shape[-1]), shape).copy()
     elif rule.kind == "constant":
@@ -158,12 +164,18 @@ def make_tensor(
     return torch.as_tensor(np.asarray(values)).to(dtype).to(device)
 
 
-def _spread(places: Any, points: Any) -> Any:
-    """Places from 0 to 1 on the line through evenly spaced points; np.interp would search for each."""
-    along = places * (len(points) - 1)
-    before = along.astype(np.intp)
-    steps = np.append(np.diff(points), 0.0)
-    return points[before] + (along - before) * steps[before]
+def _spread(points: Sequence[float], count: int, dtype: torch.dtype, generator: np.random.Generator) -> Any:
+    """Values from the distribution that has these points as its quantiles, which lie evenly.
+
+    So each value's place among them is a product, where np.interp would search for it: inputs may be millions.
+    """
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    table = np.asarray([*points, points[-1]], kind)  # the last twice: a place may be rounded up to it
+    place = generator.random(count, kind) * kind(len(points) - 1)
+    left = place.astype(np.intp)
+    place -= left.astype(kind)
+    # A mean of both, not one plus a part of the way: the way from a mask's lowest to its highest may be too far.
+    return table[left] * (1 - place) + table[left + 1] * place
 
 
 def _between(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype, generator: np.random.Generator) -> Any:

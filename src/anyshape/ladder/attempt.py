@@ -14,6 +14,7 @@ from anyshape.capture import Program, Split, Turn
 from anyshape.contract import Contract, Tensor
 from anyshape.contract.agree import CHANGES_ITSELF, Agreed
 from anyshape.dims import Expr, Relation
+from anyshape.dims.turns import period_of
 from anyshape.errors import VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.ladder.narrow import limited, narrowed, without_smallest
@@ -121,7 +122,8 @@ class Attempt:
                 self.program.guards,
                 self.turns,
                 proved=self.program.proved,
-                boundaries=[s.condition for s in self.program.splits if isinstance(s.condition, Relation)],
+                boundaries=self.program.boundaries,
+                divisions=self.program.divisions,
                 budget=self.settings.verify_budget,
                 progress=lambda text: self.progress.doing("verify", text),
             )
@@ -138,12 +140,17 @@ class Attempt:
 
 
 def _kept_from(contract: Contract) -> list[Relation]:
-    """Ranges that begin where the model no longer changes itself: PyTorch runs below, and the file must not."""
-    return [
+    """What the file itself must refuse, as PyTorch may run there.
+
+    Ranges that begin where the model no longer changes itself, and remainders: PyTorch refuses most sizes with
+    another one, but now and then a reshape comes out even.
+    """
+    starts = [
         Relation(Expr.of(dim.range.minimum), "<=", Expr.of(dim.name))
         for dim in contract.dims
         if dim.reason.startswith(CHANGES_ITSELF)
     ]
+    return starts + [item for item in contract.relations if period_of(item.left, item.right)]
 
 
 def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Model:

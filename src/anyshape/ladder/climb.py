@@ -54,10 +54,9 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
 
 def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalError]) -> Made:
     """The first attempt that is right at fewer sizes. One with guards knows what it relies on, and is asked first."""
-    why = stuck.get(TRACES.name) or next(iter(stuck.values()), None)  # of the rung that can do most
+    why = stuck.get(TRACES.name)  # of the rung that can do most
     if not attempts:
-        assert why is not None
-        raise why
+        raise why or next(iter(stuck.values()))
     guarded = [attempt for attempt in attempts if attempt.program.guards]
     faults = []
     for attempt in dict.fromkeys((*guarded[:1], attempts[0])):
@@ -65,7 +64,7 @@ def _narrowed(attempts: Sequence[Attempt], stuck: Mapping[str, Fault | InternalE
             return attempt.narrowed()
         except VerifyFault as fault:
             faults.append(fault)
-    if guarded or why is None:
+    if why is None:
         raise faults[0]
-    # Traces at more sizes were asked for and failed: that says why the first ones did not suffice.
+    # Traces at several sizes could not be explained as one model: that is why, and a guard that is broken is not.
     raise why from faults[0]

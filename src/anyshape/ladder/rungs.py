@@ -105,9 +105,12 @@ def _traces(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
     traces, agreed = ground.traces, ground.traces.agreed
     guards = attempts[0].program.guards if attempts else ground.guards
     further: list[Mapping[str, int]] = []
-    for _ in range(MOST_REFINEMENTS):
+    for attempt in range(MOST_REFINEMENTS):
         wrong = [row.sizes for row in attempts[-1].judge().failures] if attempts else []
-        further += [sizes for sizes in _telling(wrong, agreed) if sizes not in further]
+        new = [sizes for sizes in _telling(wrong, agreed) if sizes not in further]
+        if attempt and not new:
+            return  # the same sizes would give the same program
+        further += new
         yield Capture(agreed, functools.partial(_captured, traces, tuple(further), guards))
 
 

@@ -31,6 +31,8 @@ AS_RESULT = {
     aten.where,
     aten.copy,
 }
+# These compare, though not element by element.
+COMPARES = {aten.isin}
 # Their first argument is a mask, or has the type of the result already.
 SELECTS = {aten.where: 1, aten.masked_fill: 2}
 
@@ -106,6 +108,8 @@ def _computed_in(step: Step) -> torch.dtype | None:
     result = step.outputs[0].dtype
     if packet in AS_RESULT:
         return result
+    if packet in COMPARES:
+        return _common(step)
     if torch.Tag.pointwise not in getattr(target, "tags", ()):
         return None
     if result != torch.bool:

@@ -14,6 +14,7 @@ from anyshape.probe.relations import Direction, generic_point, is_generic, leave
 from anyshape.probe.siblings import told_apart
 from anyshape.probe.squares import with_squares
 from anyshape.probe.tables import table_bounds
+from anyshape.torch_bridge import control_flow, process
 
 __all__ = ["Evidence", "FoundDim", "Objection", "probe"]
 
@@ -24,7 +25,14 @@ def probe(
     case: Case, *, budget: float = BUDGET, progress: Callable[[str], None] = lambda text: None
 ) -> Evidence:
     """Which sizes PyTorch accepts, found by running it at many of them within a budget in nominal seconds."""
-    oracle = Oracle(case, budget, progress)
+    with (
+        process.quiet(),
+        control_flow.run_by(control_flow.Plain()),
+    ):  # once: each run enters both again, for free
+        return _found(Oracle(case, budget, progress))
+
+
+def _found(oracle: Oracle) -> Evidence:
     first, directions = with_squares(oracle, *_first_relations(oracle))
     base = first if is_generic(oracle, first, directions) else generic_point(oracle, first, directions)
     if base != first:

@@ -16,13 +16,15 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
 
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, Shapes, answered
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import Rule, make_tensors, rules_of
+from anyshape.source.lines import let_go
 from anyshape.torch_bridge import control_flow, process, tracing, work
 
-__all__ = ["Axis", "Oracle", "Point", "Trial", "axis_name"]
+__all__ = ["Axis", "Call", "Oracle", "Point", "Trial", "axis_name"]
 
 Axis = tuple[int, int]  # (bundle, axis): sibling tensors of one shape, such as a cache's layers, move as one
 Point = Mapping[Axis, int]  # the size of each axis; of an axis in `Oracle.squares`, the root of its size
@@ -32,6 +34,21 @@ A_FAKE_RUN = 0.1  # nominal seconds, at any size
 LONGEST_FAKE_RUN = 30_000  # operators: a loop over a size makes fake runs as long as real ones
 LARGE = 2  # times as large as the example: what a run takes is counted
 MANY_PARAMETERS = 500_000_000
+DRAWN = 65_521  # numbers of an input: a prime, so that its rows are unlike each other all the same
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a torch function in a run: the how manieth it is, and what its arguments say of sizes."""
+
+    number: int
+    function: Any
+    sizes: tuple[Any, ...]
+
+    @property
+    def place(self) -> tuple[int, Any]:
+        """Which call it is, whatever its sizes."""
+        return self.number, self.function
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,7 @@ class Trial:
     why: Refusal | OutOfMemory | None = None
     seconds: float = 0.0  # nominal
     other: str = ""  # how the result is of another form than the example's: no file can have both
+    stopped: Call | None = None  # the torch function that raised it, unless that was Python
 
     @property
     def fits(self) -> bool:
@@ -51,15 +69,33 @@ class Trial:
 
 
 class _Counter(TorchFunctionMode):
-    """Counts the torch functions that ran: how far a failing run came."""
+    """Counts the torch functions that ran: how far a failing run came, and at which of them it failed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
+        self._raised: Exception | None = None
+        self._by: Call | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        return func(*args, **(kwargs or {}))
+        number = self.count
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            if error is not self._raised:  # else a function within this one raised it
+                self._raised, self._by = error, Call(number, func, _sizes((args, kwargs)))
+            raise
+
+    def stopped_by(self, error: Exception) -> Call | None:
+        """The call that raised an exception; None if it was raised by Python."""
+        return self._by if error is self._raised else None
+
+
+def _sizes(given: Any) -> tuple[Any, ...]:
+    """All that arguments say of sizes: shapes and numbers, in order."""
+    leaves = _pytree.tree_leaves(given)
+    return tuple(tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else str(leaf) for leaf in leaves)
 
 
 def axis_name(axis: Axis) -> str:
@@ -81,6 +117,7 @@ class Oracle:
     runs: int = 0
     spent: float = 0.0
     known: dict[Any, Trial] = field(default_factory=dict)
+    idle: dict[Any, set[Axis]] = field(default_factory=dict)  # by where runs fail: axes without a say there
 
     def __post_init__(self) -> None:
         self.rules = rules_of(self.case)
@@ -181,9 +218,11 @@ class Oracle:
         used = tuple(rules or self.rules)
         key = (shapes, used)
         if key not in self.known:
-            self.known[key] = self._run(shapes, used)
+            made = self.known[key] = self._run(shapes, used)
+            if made.why is not None:
+                let_go(made.why.error)  # it is remembered, and a model may be refused a thousand times
             self.runs += 1
-            self.spent += self.known[key].seconds
+            self.spent += made.seconds
             self.progress(f"{self.runs} sizes tried")
         return self.known[key]
 
@@ -207,7 +246,7 @@ class Oracle:
         if isinstance(answer, Refusal) and self._is_no_objection(answer.error):
             answer = OutOfMemory(answer.error)
         if isinstance(answer, (Refusal, OutOfMemory)):
-            return Trial(False, counter.count, answer, seconds)
+            return Trial(False, counter.count, answer, seconds, stopped=counter.stopped_by(answer.error))
         other = _other_form(self.case.outputs.tensors, answer) if self.has_values else ""
         return Trial(True, counter.count, None, seconds, other)
 
@@ -223,18 +262,15 @@ class Oracle:
 
     def _counted(self, tensors: Sequence[torch.Tensor], counter: _Counter) -> tuple[Any, float]:
         """A run, and its nominal seconds: counted where the inputs are large, else by how far it came."""
-        answers: list[Any] = []
-
-        def run() -> None:
-            with counter:
-                answers.append(self.case.run(tensors))
-
         if self.growth([tuple(tensor.shape) for tensor in tensors]) > LARGE:
-            seconds = work.nominal_seconds(run)
-            return answers[0], seconds
-        run()
+            counted = work.Work()
+            with counted, counter:
+                answer = self.case.run(tensors)
+            return answer, counted.seconds
+        with counter:
+            answer = self.case.run(tensors)
         self._whole = max(self._whole, counter.count)
-        return answers[0], self._cost * counter.count / max(1, self._whole)
+        return answer, self._cost * counter.count / max(1, self._whole)
 
     def tensors(self, point: Point) -> list[torch.Tensor]:
         """Inputs with legal values at a point."""
@@ -242,7 +278,7 @@ class Oracle:
 
     def _tensors(self, shapes: Shapes, rules: Sequence[Rule]) -> list[torch.Tensor]:
         sizes = {axis_name(axis): size for axis, size in self._sizes_of(shapes).items()}
-        return make_tensors(self.case, rules, shapes, sizes)
+        return make_tensors(self.case, rules, shapes, sizes, drawn=DRAWN)
 
     @contextlib.contextmanager
     def _fakes(self) -> Iterator[dict[str, torch.Tensor] | None]:

@@ -156,8 +156,13 @@ def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> d
     reached = oracle.trial(_shifted(base, moves))
     while not reached.fits and not oracle.exhausted:
         likely = _candidates(base, axis, by, moves)
+        idle = _idle(oracle, base, moves, reached)
         for other, change in itertools.chain(likely, _steep(oracle, base, axis, moves, reached)):
+            if other in idle:
+                continue
             tried = oracle.trial(_shifted(base, moves | {other: change}))
+            if reached.stopped is not None and tried.stopped == reached.stopped:
+                idle.add(other)
             same_place = tried.progress == reached.progress and _said(tried) != _said(reached)
             if tried.fits or tried.progress > reached.progress or (same_place and base[other] == base[axis]):
                 moves[other], reached = change, tried
@@ -165,6 +170,18 @@ def _climb(oracle: Oracle, base: Point, axis: Axis, start: dict[Axis, int]) -> d
         else:
             return None
     return moves if reached.fits else None
+
+
+def _idle(oracle: Oracle, base: Point, moves: Mapping[Axis, int], reached: Trial) -> set[Axis]:
+    """The axes that are known to have no say where a run fails, to be added to.
+
+    The call that fails has the same sizes whether such an axis moves or not: to move it further, or the root, won't
+    let that call through.
+    """
+    place = None if reached.stopped is None else reached.stopped.place
+    if place is None:
+        return set()
+    return oracle.idle.setdefault((tuple(base.items()), frozenset(moves), place), set())
 
 
 def _candidates(base: Point, axis: Axis, by: int, moves: Mapping[Axis, int]) -> Iterator[tuple[Axis, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import os
@@ -25,6 +26,7 @@ __all__ = [
     "is_library",
     "is_ours",
     "is_own_mistake",
+    "let_go",
     "line_at",
     "line_of",
     "line_of_exception",
@@ -65,6 +67,24 @@ def is_own_mistake(error: BaseException) -> bool:
 def line_of_exception(error: BaseException) -> SourceLine | None:
     """The innermost line of the user's (or a library's) code in a traceback: never PyTorch's, never ours."""
     return innermost_line([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
+
+
+def let_go(error: BaseException | None) -> None:
+    """Frees what the frames of an exception hold, such as all tensors of a run; its lines are still known.
+
+    Frames further out, which have ended since, hang on to those of the traceback.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        trace = error.__traceback__
+        traceback.clear_frames(trace)
+        outer = None if trace is None else trace.tb_frame.f_back
+        with contextlib.suppress(RuntimeError):  # one that is still running
+            while outer is not None:
+                outer.clear()
+                outer = outer.f_back
+        error = error.__cause__ or error.__context__
 
 
 def first_line(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 Python asks the left operand first, and a float multiplies any integer without a word to it. So, while a run is
 watched, the float constants of the functions that run, their defaults, and the float attributes of the modules are
-floats that speak for themselves; and ``int`` in them is a type that keeps what it is given watched.
+floats that speak for themselves; and ``int`` and ``float`` in them are types that keep what they are given watched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import builtins
 import contextlib
 import dis
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,16 +21,17 @@ from anyshape.torch_bridge.process import patched
 
 __all__ = ["Numbers"]
 
-INT = "int"
-OWN_INT = "_anyshape_int"
+OWN = {"int": "_anyshape_int", "float": "_anyshape_float"}
 GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 class Numbers:
     """The float constants of the functions that a run of the model calls, ready to be replaced while it runs."""
 
-    def __init__(self, run: Callable[[], Any], change: Callable[[float], float], integer: type[int]) -> None:
-        self._change, self._integer = change, integer
+    def __init__(
+        self, run: Callable[[], Any], change: Callable[[float], float], kinds: Mapping[str, type]
+    ) -> None:
+        self._change, self._kinds = change, kinds
         codes = {id(code): code for code in executed(run)}
         self._functions = [
             (function, function.__code__, self._changed(function.__code__))
@@ -38,11 +39,12 @@ class Numbers:
         ]
 
     def _changed(self, code: Code) -> Code:
-        names = code.co_names
-        if INT in names and all(
-            item.opname in GLOBAL for item in dis.get_instructions(code) if item.argval == INT
-        ):
-            names = tuple(OWN_INT if name == INT else name for name in names)
+        elsewhere = {
+            item.argval
+            for item in dis.get_instructions(code)
+            if isinstance(item.argval, str) and item.opname not in GLOBAL
+        }
+        names = tuple(name if name in elsewhere else OWN.get(name, name) for name in code.co_names)
         return code.replace(co_consts=tuple(map(self._constant, code.co_consts)), co_names=names)
 
     def _constant(self, constant: Any) -> Any:
@@ -62,7 +64,9 @@ class Numbers:
             if type(value) is float
         ]
         defaults = [(function, function.__defaults__) for function, _, _ in self._functions]
-        with patched(builtins, OWN_INT, self._integer):
+        with contextlib.ExitStack() as stack:
+            for name, kind in self._kinds.items():
+                stack.enter_context(patched(builtins, OWN[name], kind))
             try:
                 for function, _, changed in self._functions:
                     function.__code__ = changed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -82,12 +83,26 @@ class Refused:
 
 @contextlib.contextmanager
 def run_by(flow: Flow) -> Iterator[None]:
-    """Within this context, the control flow of the models that this thread runs is run by ``flow``."""
+    """Within this context, the control flow of the models that this thread runs is run by ``flow``.
+
+    Where it is run plainly already, to say so again costs nothing.
+    """
+    around: Flow | None = getattr(_HERE, "flow", None)
+    if isinstance(flow, Plain) and isinstance(around, Plain):
+        yield
+        return
     with contextlib.ExitStack() as stack:
         for module, name, replacement in _replacements(flow):
             owner = importlib.import_module(f"torch._higher_order_ops.{module}")
             stack.enter_context(patched(owner, name, replacement))
-        yield
+        try:
+            _HERE.flow = flow
+            yield
+        finally:
+            _HERE.flow = around
+
+
+_HERE = threading.local()  # what runs the control flow of this thread's models
 
 
 def _replacements(flow: Flow) -> Iterator[tuple[str, str, Callable[..., Any]]]:

@@ -22,6 +22,7 @@ __all__ = ["alone", "patched", "quiet"]
 
 _LOCK = threading.RLock()
 _depth = 0  # of the thread that holds the lock
+_is_quiet = False  # for that thread
 
 
 @contextlib.contextmanager
@@ -108,15 +109,24 @@ def _in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the logs and warnings of the libraries below from the user's terminal: what matters becomes our error."""
+    """Keep the logs and warnings of the libraries below from the user's terminal: what matters becomes our error.
+
+    Within another, it costs nothing: a level that is set makes all loggers of the process forget what they know.
+    """
+    global _is_quiet
     with alone():
+        if _is_quiet:
+            yield
+            return
         before = [logger.level for logger in LOGGERS]
         for logger in LOGGERS:
             logger.setLevel(logging.CRITICAL + 1)
         try:
+            _is_quiet = True
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield
         finally:
+            _is_quiet = False
             for logger, level in zip(LOGGERS, before, strict=True):
                 logger.setLevel(level)

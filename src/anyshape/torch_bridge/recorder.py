@@ -17,7 +17,7 @@ from anyshape.torch_bridge.process import alone
 __all__ = ["every_operator"]
 
 
-Note = Callable[[Any, Any, Any], Callable[[Any], None]]
+Note = Callable[[Any, Any, Any], Callable[[Any], Any]]
 
 
 class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
@@ -52,9 +52,7 @@ class _Below(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _noted(note: Note, func: Any, args: Any, kwargs: Any) -> Any:
     finish = note(func, args, kwargs)  # before it runs: it may write to its arguments
-    result = func(*args, **kwargs)
-    finish(result)
-    return result
+    return finish(func(*args, **kwargs))
 
 
 def _is_batched(tree: Any) -> bool:
@@ -67,7 +65,10 @@ def _is_batched(tree: Any) -> bool:
 
 @contextlib.contextmanager
 def every_operator(note: Note) -> Iterator[None]:
-    """Within this context, ``note`` is told of every operator that is called, composite ones whole."""
+    """Within this context, ``note`` is told of every operator that is called, composite ones whole.
+
+    What it returns is told of the result, and returns what the model is given as such.
+    """
     with alone():
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(

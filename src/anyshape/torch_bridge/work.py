@@ -60,7 +60,8 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        numbers = sum(tensor.numel() for tensor in _tensors(result))
+        one = isinstance(result, torch.Tensor)  # almost always
+        numbers = result.numel() if one else sum(tensor.numel() for tensor in _tensors(result))
         self.seconds += AN_OPERATOR + A_NUMBER * numbers
         self.seconds += A_MULTIPLICATION * _multiplications(func, args, kwargs or {}, result)
         self.seconds += A_CONVOLUTION * (func.overloadpacket is torch.ops.aten.convolution)

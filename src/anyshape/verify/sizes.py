@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyshape.contract import Contract
 from anyshape.contract.agree import Agreed
-from anyshape.dims import Relation, Space, choose
+from anyshape.dims import Expr, Relation, Space, choose, generic
 from anyshape.dims.turns import Condition, crossings, period_of
 
-__all__ = ["COUNT", "Boundary", "elements", "sizes_to_try"]
+__all__ = ["COUNT", "Boundary", "Division", "sizes_to_try"]
 
 COUNT = 36  # size assignments to try by default
+QUICK = 0.01  # nominal seconds
 ROW_SECONDS = 1.0  # nominal: sizes that would take longer than about this to try are left out
 SMALL = 500_000  # numbers in the inputs that any model is given
+FAR = (263, 1031)  # beyond what 8 bits count, and 10: alone, where a run is quick
+MOST_FAR = 20_000  # numbers in the inputs
+MOST_LEFT_OVER = 36  # sizes by what divisions leave over
+LARGEST_DIVISOR = 512
 MOST_SIDES = 12  # sizes around one condition
 MOST_MEETINGS = 24  # of the sides of conditions on different dims
 
 Sizes = Mapping[str, int]
+Division = tuple[Expr, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A relation as a condition that turns somewhere."""
+    """A relation as a condition that turns somewhere, and what is given where it is asked."""
 
     relation: Relation
+    given: tuple[Relation, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -45,14 +51,18 @@ class Boundary:
 
 
 def sizes_to_try(
-    agreed: Agreed, conditions: Sequence[Condition], seconds: float, count: int = COUNT
+    agreed: Agreed,
+    conditions: Sequence[Condition],
+    seconds: float,
+    count: int = COUNT,
+    divisions: Sequence[Division] = (),
 ) -> tuple[list[dict[str, int]], int]:
     """Sizes that tell most, and how many of the first must be tried whatever they cost: both sides of each condition.
 
-    Then every boundary, primes, pairs, larger than the example.
+    Then what ``divisions`` leave over, every boundary, primes, pairs, larger than the example.
     """
     contract = agreed.contract
-    growth, floor = (4, 64) if seconds < 0.01 else (2, 36) if seconds < 0.03 else (1.5, 8)
+    growth, floor = (4, 64) if seconds < QUICK else (2, 36) if seconds < 0.03 else (1.5, 8)
     largest = {
         dim.name: max(int(dim.example * growth), agreed.generic[dim.name], floor)
         for dim in contract.dims
@@ -60,8 +70,10 @@ def sizes_to_try(
     }
     # At the example's own 0 or 1, many a fault elsewhere does not show.
     typical = agreed.generic if contract.allows(agreed.generic) else contract.example
-    most = max(SMALL, int(elements(contract, typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
+    most = max(SMALL, int(contract.elements(typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
     needed, sides = _sides(contract, typical, conditions, most)
+    left_over = _left_over(contract, [typical, *needed], divisions)
+    sides += [sizes for sizes in left_over if contract.elements(sizes) <= most]
     space = Space(
         contract.ranges,
         contract.relations,
@@ -70,14 +82,11 @@ def sizes_to_try(
         wanted=tuple(sides),
     )
     telling = len(choose(space, 1))  # these are tried even if they are more than were asked for
-    wanted = [sizes for sizes in choose(space, 4 * count) if elements(contract, sizes) <= most]
+    wanted = [sizes for sizes in choose(space, 4 * count) if contract.elements(sizes) <= most]
     wanted = wanted[: max(count, telling)]
+    if seconds < QUICK:
+        wanted += [sizes for sizes in _far(contract, typical) if contract.elements(sizes) <= MOST_FAR]
     return [*needed, *(sizes for sizes in wanted if sizes not in needed)], len(needed)
-
-
-def elements(contract: Contract, sizes: Sizes) -> int:
-    """How many numbers the inputs hold: what a run costs grows with it."""
-    return sum(math.prod(shape) for shape in contract.shapes(sizes))
 
 
 def _sides(
@@ -91,24 +100,73 @@ def _sides(
     sides: list[dict[str, int]] = []
     turning: dict[str, dict[int, None]] = {}
     for condition in conditions:
+        asked = _where_asked(contract, condition)
+        base = typical if asked.allows(typical) else _elsewhere(asked, typical)
         found = [
             (name, row)
-            for name, row in crossings(condition, typical, contract.ranges)
-            if contract.allows(row) and elements(contract, row) <= most
+            for name, row in crossings(condition, base, asked.ranges, asked.allows)
+            if contract.elements(row) <= most
         ]
         for side in (True, False):
             here = [row for _, row in found if condition.holds(row) is side]
-            here.sort(key=lambda row: (min(row.values(), default=2) < 2, elements(contract, row)))
-            if here and not any(condition.holds(row) is side for row in needed):
+            here.sort(key=lambda row: (min(row.values(), default=2) < 2, contract.elements(row)))
+            if here and not any(condition.holds(row) is side and asked.allows(row) for row in needed):
                 needed.append(here[0])
         sides += [row for _, row in found][:MOST_SIDES]
         for name, row in found:
             turning.setdefault(name, {}).setdefault(row[name])
     ends = _ends(contract, typical)
     meetings = itertools.chain(_with_ends(turning, ends), _meetings(turning, typical))
-    allowed = (row for row in meetings if contract.allows(row) and elements(contract, row) <= most)
+    allowed = (row for row in meetings if contract.allows(row) and contract.elements(row) <= most)
     sides += itertools.islice(allowed, MOST_MEETINGS)
     return needed, sides
+
+
+def _where_asked(contract: Contract, condition: Condition) -> Contract:
+    """The contract, as narrow as it is where the model asks a condition."""
+    given = condition.given if isinstance(condition, Boundary) else ()
+    return replace(contract, relations=(*contract.relations, *given))
+
+
+def _elsewhere(asked: Contract, typical: Sizes) -> Sizes:
+    made = generic(Space(asked.ranges, asked.relations, typical=typical), (), 1)
+    return made[0] if made else typical
+
+
+def _left_over(
+    contract: Contract, bases: Sequence[Sizes], divisions: Sequence[Division]
+) -> Iterator[dict[str, int]]:
+    """Near each of some sizes, those at which a division leaves nothing over, and as much as can be."""
+    known = {dim.name for dim in contract.dims}
+    counted = itertools.count()
+    for base, (dividend, divisor) in itertools.product(bases, divisions):
+        if not dividend.names <= known or not 1 < divisor <= LARGEST_DIVISOR:
+            continue
+        for name in sorted(dividend.names):
+            near = [{**base, name: base[name] + step} for step in range(2 * divisor)]
+            for rest in (0, divisor - 1):
+                row = next((row for row in near if _rest(dividend, divisor, row) == rest), None)
+                if row is not None and contract.allows(row):
+                    if next(counted) == MOST_LEFT_OVER:
+                        return
+                    yield row
+
+
+def _rest(dividend: Expr, divisor: int, row: Sizes) -> int | None:
+    try:
+        return dividend.evaluate(row) % divisor
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _far(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:
+    """Each dim alone far beyond the usual sizes: what was counted in few bits shows there."""
+    low = {name: min(size, max(2, contract.dim(name).range.minimum)) for name, size in typical.items()}
+    for name in typical:
+        for size in FAR:
+            row = {**low, name: size}
+            if contract.allows(row):
+                yield row
 
 
 def _ends(contract: Contract, typical: Sizes) -> list[dict[str, int]]:

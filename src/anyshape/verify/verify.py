@@ -18,7 +18,7 @@ from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
 from anyshape.source.lines import words_of
 from anyshape.verify.reference import Reference
-from anyshape.verify.sizes import COUNT, Boundary, elements, sizes_to_try
+from anyshape.verify.sizes import COUNT, Boundary, Division, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
 
 __all__ = ["PYTHON_VALUE", "check", "verify"]
@@ -122,7 +122,8 @@ def verify(
     turns: Sequence[Turn] = (),
     *,
     proved: bool = False,
-    boundaries: Sequence[Relation] = (),
+    boundaries: Sequence[tuple[Relation, tuple[Relation, ...]]] = (),
+    divisions: Sequence[Division] = (),
     names: Sequence[str | None] | None = None,
     budget: float = 12.0,
     count: int = COUNT,
@@ -131,8 +132,8 @@ def verify(
     """The verdict on a model at many sizes; stops at a few failures, or when ``budget`` nominal seconds are spent.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
-    ``turns`` are decisions of the module, ``boundaries`` where the model takes another way: both sides of each are
-    tried, whatever that costs.
+    ``turns`` are decisions of the module, ``boundaries`` where the model takes another way, and what holds there: both
+    sides of each are tried, whatever that costs. ``divisions`` are what the model divides its sizes by.
     """
     agreed = reference.agreed
     example = (
@@ -140,10 +141,10 @@ def verify(
     )
     seconds = reference.seconds_at(example)
     open_guards = [item for item in guards if not item.proved]
-    conditions: list[Condition] = [*open_guards, *turns, *map(Boundary, boundaries)]
+    conditions: list[Condition] = [*open_guards, *turns, *(Boundary(*item) for item in boundaries)]
     rows: list[Row] = []
     wanted = reference.take_examples()
-    telling, sides = sizes_to_try(agreed, conditions, seconds, count)
+    telling, sides = sizes_to_try(agreed, conditions, seconds, count, divisions)
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)
@@ -156,7 +157,7 @@ def verify(
         rows.append(check(runtime, reference, sizes, names, variant))
         failed = sum(row.outcome in ("wrong", "fails") for row in rows)
         spent += seconds * max(
-            1.0, elements(agreed.contract, sizes) / max(1, elements(agreed.contract, example))
+            1.0, agreed.contract.elements(sizes) / max(1, agreed.contract.elements(example))
         )
         if failed >= FAILURES or (spent > budget and number >= least):
             break
@@ -175,7 +176,7 @@ def _of_other_values(
     """Every kind of values at the sizes to trace at, and at one more: the largest of the first few."""
     contract, generic = reference.agreed.contract, dict(reference.agreed.generic)
     usual = generic if contract.allows(generic) else sizes[0]
-    other = max(sizes[:LEAST], key=lambda item: elements(contract, item))
+    other = max(sizes[:LEAST], key=lambda item: contract.elements(item))
     return [
         (at, kind)
         for kind in range(1, reference.variants)

@@ -68,8 +68,19 @@ class Fitter:
         if self.memo.get(key) is None:
             names = {*self.names, *(name for atom in atoms for name in atom.names)}
             rows = [{name: row[name] for name in row if name in names} for row in self.rows]
-            self.memo[key] = fit(rows, column, atoms)
+            self.memo[key] = self._as_computed(key, atoms) or fit(rows, column, atoms)
         return self.memo[key]
+
+    def _as_computed(self, column: tuple[int, ...], atoms: Sequence[Expr]) -> Expr | None:
+        """What Python computed with these values, which is no guess; nothing where a size has them as it is."""
+        made = self.computed.get((int, *column))
+        if not isinstance(made, Expr) or not made.is_arithmetic or not made.names <= set(self.names):
+            return None
+        sizes = (*map(Expr.of, self.names), *atoms)
+        return None if any(self._column(size) == column for size in sizes) else made
+
+    def _column(self, size: Expr) -> tuple[int, ...]:
+        return tuple(size.evaluate(row) for row in self.rows)
 
     def axis(self, column: Sequence[int], atoms: Sequence[Expr]) -> int | Expr:
         """The size of an axis of a result; one that depends on values gets a name of its own."""

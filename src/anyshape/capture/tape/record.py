@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape.capture.padding import padding_left_out
 from anyshape.capture.recurrent import recurrent_as_operators
-from anyshape.capture.tape.steps import Read, Step, Tape, Value, map_leaves, number_of
+from anyshape.capture.tape.counted import counted_axes, one_more
+from anyshape.capture.tape.steps import Read, Step, Tape, Value, leaves, map_leaves, number_of
 from anyshape.capture.tape.told import Told
 from anyshape.capture.watched import Symbols, Watch, plain_shape, watching
 from anyshape.dims.formula import Part
+from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge import control_flow, process, recorder, schemas
 
@@ -29,13 +32,15 @@ def record(
     shapes: Sequence[Sequence[Part]] = (),
     symbols: Symbols | None = None,
     answers: Mapping[Any, bool] | None = None,
+    more_at: Collection[Any] = (),
 ) -> Tape:
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity.
 
     ``shapes`` says what each size of the inputs is, so that Python's decisions on sizes are known by it. Where Python
-    asks for the truth of a tensor, it is given that of ``answers``, if they have one.
+    asks for the truth of a tensor, it is given that of ``answers``, if they have one. Operators that count values give
+    one row more than there is at ``more_at``, places as `Tape.counted` has them.
     """
-    recording = _Recording(names)
+    recording = _Recording(names, more_at)
     given = {id(tensor): (tensor, tuple(shape)) for tensor, shape in zip(tensors, shapes, strict=False)}
     recording.tape.watch = Watch(symbols or Symbols(), given, answers or {})
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
@@ -58,8 +63,9 @@ def record(
 class _Recording:
     """A tape in the making, and which value each living tensor is."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self.names, self.tape = names, Tape([], {}, [], [])
+    def __init__(self, names: Mapping[int, str], more_at: Collection[Any]) -> None:
+        self.names, self.more_at, self.tape = names, more_at, Tape([], {}, [], [])
+        self.turns: Counter[SourceLine | None] = Counter()
         self.known = WeakIdKeyDictionary()
         self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
         self.unheard = 0
@@ -73,18 +79,19 @@ class _Recording:
         finally:
             self.unheard -= 1
 
-    def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], None]:
+    def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], Any]:
         if self.unheard:
-            return lambda result: None
+            return lambda result: result
         self.pause(False)  # an operator that failed, and was forgiven, did not say when it ended
         given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
         where = innermost_caller()
         self.pause(True)
 
-        def finish(result: Any) -> None:
+        def finish(result: Any) -> Any:
+            result = self.count(target, args, given, result, where)
             self.pause(False)
             if _hands_back(target, args, result):
-                return
+                return result
             made = map_leaves(self.new, result)
             many = isinstance(made, (list, tuple))
             outputs = tuple(made) if many else () if made is None else (made,)
@@ -93,8 +100,24 @@ class _Recording:
             self.count_pieces(target, args, outputs)
             if target not in BY_SHAPE and self.valued.intersection(step.inputs):
                 self.valued.update(value for value in outputs if value is not None)
+            return result
 
         return finish
+
+    def count(self, target: Any, args: Any, given: Any, result: Any, where: SourceLine | None) -> Any:
+        """The result of an operator; where values decide its size that is noted, and one row more if that is asked."""
+        axes = counted_axes(target, args)
+        if not axes or not any(isinstance(leaf, Value) and leaf in self.valued for leaf in leaves(given)):
+            return result
+        place = where, self.turns[where]
+        self.turns[where] += 1
+        number, axis = next(iter(axes.items()))
+        first = result[number] if isinstance(result, (list, tuple)) else result
+        self.tape.counted[place] = plain_shape(first)[axis]
+        if place not in self.more_at:
+            return result
+        with self.off():
+            return one_more(result, axes)
 
     def pause(self, paused: bool) -> None:
         if self.tape.watch is not None:

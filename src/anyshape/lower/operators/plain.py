@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 import torch
-from onnxscript.onnx_opset import opset18
 
+from anyshape.lower.operators.building import FLOAT, Value, op, scalar
 from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
 
 aten = torch.ops.aten
-Value: TypeAlias = Any
-op: Any = opset18
 
 
 def batch_norm(
@@ -102,6 +100,16 @@ def _repeated(value: Value, query: Value) -> Value:
     return made
 
 
+def eye(n: Value, m: Value = None, *, dtype: int = -1, **_: Any) -> Value:
+    """Ones where row and column are the same. PyTorch takes it apart with the narrowest integers that hold ``n``."""
+    rows, columns = (
+        op.Range(op.Constant(value_int=0), scalar(size), op.Constant(value_int=1))
+        for size in (n, n if m is None else m)
+    )
+    alike = op.Equal(op.Unsqueeze(rows, op.Constant(value_ints=[1])), columns)
+    return op.Cast(alike, to=dtype if dtype != -1 else FLOAT)
+
+
 def same(self: Value, *rest: Any, **named: Any) -> Value:
     """An operator that changes nothing when a model runs."""
     return op.Identity(self)
@@ -110,6 +118,8 @@ def same(self: Value, *rest: Any, **named: Any) -> Value:
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.batch_norm.default: batch_norm,
     aten.scaled_dot_product_attention.default: attention,
+    aten.eye.default: eye,
+    aten.eye.m: eye,
     **dict.fromkeys(
         (
             aten.contiguous.default,

@@ -50,7 +50,8 @@ def bucketize(self: Value, boundaries: Value, out_int32: bool = False, right: bo
 def isin(elements: Value, test_elements: Value, assume_unique: bool = False, invert: bool = False) -> Value:
     """Whether each element is among the others."""
     same = op.Equal(op.Unsqueeze(elements, [-1]), op.Reshape(test_elements, [-1]))
-    found = op.Greater(op.ReduceSum(op.Cast(same, to=INT64), [-1], keepdims=0), 0)
+    last = [rank_of(elements)]  # ONNX Runtime does not sum an empty axis that is counted from the end
+    found = op.Greater(op.ReduceSum(op.Cast(same, to=INT64), last, keepdims=0), 0)
     return op.Not(found) if invert else found
 
 
