@@ -22,6 +22,7 @@ class Net(nn.Module):
         super().__init__()
         self.function = function
         self.ratio = 0.3
+        self.scale_77 = 4.0
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.function(self, *inputs)
@@ -94,6 +95,59 @@ def latter_half(self: Any, x: Tensor) -> Tensor:
     return x * 2 if x.shape[0] > 2 * kept + 1 else x
 
 
+def keyed(self: Any, x: Tensor) -> Tensor:
+    return x * {3: 0.5, 300: 3.0}.get(x.shape[1], 1.0)
+
+
+TABLE = {64, 128}
+
+
+def in_a_set(self: Any, x: Tensor) -> Tensor:
+    return x.flip(1) if x.shape[1] in TABLE else x
+
+
+def named(self: Any, x: Tensor) -> Tensor:
+    return x * getattr(self, f"scale_{x.shape[1]}", 1.0)
+
+
+def of_a_tuple(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if tuple(x.shape) == (60, 70) else x
+
+
+def nested(self: Any, x: Tensor) -> Tensor:
+    if x.shape[0] > 40 and x.shape[1] > 50:
+        return x.flip(1)
+    return x * 2 if x.shape[1] % 2 == 0 else x
+
+
+def any_of_them(self: Any, x: Tensor) -> Tensor:
+    if any(size > 300 for size in x.shape):
+        return x * 3
+    return x.flip(1) if x.shape[1] % 2 == 0 else x
+
+
+def digits(self: Any, x: Tensor) -> Tensor:
+    n, total = x.shape[1], 0
+    while n > 0:
+        total, n = total + n % 10, n // 10
+    return x * total
+
+
+def square(self: Any, x: Tensor) -> Tensor:
+    side = int(x.shape[1] ** 0.5)
+    return x[:, : side * side].reshape(x.shape[0], side, side)
+
+
+def first_of_many(self: Any, x: Tensor) -> Tensor:
+    for _ in range(x.shape[1] // 4):  # not quick far out
+        x = x * 0.9 + 0.1
+    return x[..., :90] if x.shape[1] > 6 else x
+
+
+def last_of_many(self: Any, x: Tensor) -> Tensor:
+    return x[:, None, -500:].cumsum(-1)
+
+
 SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (far, (2, 5), [(2, 333), (2, 334), (1, 700)]),
     (area, (3, 7), [(50, 100), (50, 101), (2, 2501), (1, 5000)]),
@@ -109,6 +163,16 @@ SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (looked_up_far, (2, 5), [(2, 199), (2, 200), (1, 399), (2, 400), (2, 700)]),
     (of_a_float, (2, 5), [(3, 5), (3, 6), (1, 1), (7, 99)]),
     (rounds_of_five, (2, 7), [(2, 5), (2, 10), (2, 30), (2, 31), (1, 60), (2, 65), (3, 70)]),
+    (keyed, (2, 5), [(2, 3), (2, 4), (2, 299), (2, 300), (1, 301)]),
+    (in_a_set, (2, 5), [(2, 63), (2, 64), (1, 65), (2, 128), (3, 129)]),
+    (named, (2, 5), [(2, 76), (2, 77), (1, 78)]),
+    (of_a_tuple, (2, 5), [(60, 70), (60, 71), (61, 70), (59, 9)]),
+    (nested, (3, 5), [(41, 51), (41, 52), (41, 50), (40, 52), (100, 101)]),
+    (any_of_them, (2, 5), [(2, 302), (2, 301), (302, 4), (302, 5), (2, 300), (300, 300), (301, 301)]),
+    (digits, (2, 5), [(2, 9), (2, 10), (1, 99), (2, 123), (2, 1000)]),
+    (square, (2, 5), [(2, 1), (2, 3), (2, 4), (1, 24), (2, 25), (2, 120), (2, 121)]),
+    (first_of_many, (2, 5), [(2, 6), (2, 89), (2, 90), (2, 91), (1, 200)]),
+    (last_of_many, (2, 5), [(2, 499), (2, 500), (1, 501), (2, 900)]),
     (latter_half, (2, 8), [(2, 7), (8, 3), (74, 7), (74, 8), (5, 2), (5, 3), (9, 9)]),
 ]
 

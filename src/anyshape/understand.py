@@ -71,7 +71,13 @@ def understand(
             hint="Export one model after the other.",
         )
     script = functools.partial(_script, module, args, kwargs or {})
-    with own_mistakes("at work on a model", script), process.alone(waiting), _busy(), evaluation_mode(module):
+    with (
+        own_mistakes("at work on a model", script),
+        process.alone(waiting),
+        _busy(),
+        evaluation_mode(module),
+        torch.random.fork_rng(devices=()),  # a seeded script goes on as if nothing had been drawn
+    ):
         with told.station("read"):
             case = read(
                 module,

@@ -8,7 +8,7 @@ that turn it are solved for, and the model is run there, until no decision is le
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anyshape.capture.differential import first_rows
@@ -82,7 +82,8 @@ def explored(traces: Traces) -> Turns:
         first, *seen = [traces.at(row).watch for row in rows]
         again = [rows[0] for _ in others]
         meaning = Meanings([first, *others, *seen], [rows[0], *again, *rows[1:]], earlier)
-        turns = _open_turns(traces, meaning, known)
+        asked = _open_turns(traces, meaning, known)
+        turns = tuple(asked)
         for name, row in meaning.unknown.items():
             if name not in widened:
                 rows += [other for other in _wider(traces, row) if other not in rows]
@@ -94,9 +95,10 @@ def explored(traces: Traces) -> Turns:
             break
         for turn in new:
             crossed.add(turn)
-            if len({turn.holds(row) for row in rows}) > 1:
+            if len({turn.holds(row) for row, _ in asked[turn]}) > 1:
                 continue
-            found, reachable = _other_side(traces, turn, rows[0])
+            # From a run that asks it: elsewhere the model may never come to it.
+            found, reachable = _other_side(traces, turn, *asked[turn][0])
             for row in found:
                 rows += [other for other in (row, *_around(traces, turn, row)) if other not in rows]
             if not reachable:
@@ -118,10 +120,10 @@ def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:
                     yield other
 
 
-def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str, int]], bool]:
-    """For each dim that turns a decision, the cheapest sizes beyond at which the model runs.
+def _other_side(traces: Traces, turn: Turn, base: Sizes, text: str) -> tuple[list[dict[str, int]], bool]:
+    """For each dim that turns a decision, the cheapest sizes beyond at which the model runs, and comes to it.
 
-    With them, whether there are any that are not too large.
+    With them, whether there are any that are not too large. ``text`` is the decision as the run at ``base`` made it.
     """
     contract, here = traces.agreed.contract, turn.holds(base)
     legal = [
@@ -135,11 +137,18 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes) -> tuple[list[dict[str,
         key=lambda item: (min(item[1].values()) < 2, contract.elements(item[1]), sorted(item[1].items()))
     )
     found: dict[str, dict[str, int]] = {}
+    reached: set[str] = set()
     tries: dict[str, int] = {}
     for name, row in cheap:
         tries[name] = tries.get(name, 0) + 1
-        if name not in found and tries[name] <= MOST_TRIES and traces.runs(row):
-            found[name] = row
+        if name not in reached and tries[name] <= MOST_TRIES and traces.runs(row):
+            watch = traces.at(row).watch
+            if not text or (
+                watch is not None and any(item.condition.text == text for item in watch.decisions)
+            ):
+                reached.add(name)
+                found[name] = row
+            found.setdefault(name, row)
     return list(found.values()), bool(cheap) or not legal
 
 
@@ -163,32 +172,36 @@ def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
                     break
 
 
-def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> tuple[Turn, ...]:
-    """The decisions of these runs that the contract leaves open, each once, in the order in which they are made.
+Asked = dict[Turn, list[tuple[Sizes, str]]]  # by which runs, and in their words
+
+
+def _open_turns(traces: Traces, meaning: Meanings, known: dict[str, Turn | None]) -> Asked:
+    """The decisions that the contract leaves open, in the order in which they are made; and the runs that made them.
 
     ``known`` has those that were looked at before, by their text: it takes a while to tell what is open.
     """
     contract = traces.agreed.contract
-    found: dict[str, Turn] = {}
+    asked: Asked = {}
+
+    def ask(
+        condition: Formula | None, where: SourceLine | None, made_by: Sequence[tuple[Sizes, str]]
+    ) -> None:
+        if condition is None or not condition.names:
+            return
+        if condition.text not in known:
+            known[condition.text] = _turn(condition, where, contract)
+        made = known[condition.text]
+        if made is not None:
+            asked.setdefault(made, []).extend(made_by)
+
     for row in meaning.rows:
         watch = traces.at(row).watch
         assert watch is not None
         for decision in watch.decisions:
-            condition = meaning.of(decision.condition, row)
-            if condition is None or not condition.names:
-                continue
-            if condition.text not in known:
-                known[condition.text] = _turn(condition, decision.where, contract)
-            made = known[condition.text]
-            if made is not None:
-                found.setdefault(made.condition.text, made)
+            ask(meaning.of(decision.condition, row), decision.where, [(row, decision.condition.text)])
     for condition in _still(meaning):
-        if condition.text not in known:
-            known[condition.text] = _turn(condition, None, contract)
-        made = known[condition.text]
-        if made is not None:
-            found.setdefault(made.condition.text, made)
-    return tuple(found.values())
+        ask(condition, None, [(row, "") for row in meaning.rows])
+    return asked
 
 
 def _still(meaning: Meanings) -> Iterator[Formula]:

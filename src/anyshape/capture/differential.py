@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anyshape.capture.meanings import Meanings
 from anyshape.capture.program import Program
 from anyshape.capture.reads import check_reads
@@ -21,11 +23,12 @@ from anyshape.capture.tape import (
     rolled,
     rolled_up,
 )
+from anyshape.capture.tape.steps import leaves
 from anyshape.capture.traces import Traces, known_size, sizes_text
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
-from anyshape.dims.formula import Formula, as_expr
+from anyshape.dims.formula import Formula, as_expr, is_writable
 from anyshape.dims.turns import crossings, legal_sizes, period_of
 from anyshape.errors import CaptureFault, SourceLine
 
@@ -147,7 +150,7 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
         if over is None or column is None or all(item == column[0] for item in column):
             continue
         whole = all(type(item) is int for item in column)
-        made = as_expr(over) if whole else over
+        made = as_expr(over) if whole else over if is_writable(over) else None
         if made is not None and (whole or all(type(item) is float for item in column)):
             columns.setdefault((type(column[0]), *column), made)
             if formula in watch.lost and isinstance(made, Expr):
@@ -358,9 +361,20 @@ def _parted(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> Par
     """The first row whose tape can't be lined up with the base's, and where they part."""
     for row, tape in zip(rows[1:], tapes[1:], strict=True):
         apart = parting(tapes[0], tape)
+        if apart is not None and _draws(apart):
+            raise CaptureFault(
+                "the model draws random numbers from a generator of its own: a graph has none to draw the same from",
+                where=_line_of(apart),
+                hint="Draw them once, when the model is made, and keep them in a buffer.",
+            )
         if apart is not None:
             return Parted(rows[0], row, _line_of(apart))
     return Parted(rows[0], rows[1], None)
+
+
+def _draws(apart: Apart) -> bool:
+    given = (leaf for step in apart.steps if step is not None for leaf in leaves((step.args, step.kwargs)))
+    return any(isinstance(leaf, torch.Generator) for leaf in given)
 
 
 def parting(one: Tape, two: Tape) -> Apart | None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import builtins
 import contextlib
 import inspect
+import itertools
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -75,6 +77,7 @@ class Watch:
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
+    _hashed: tuple[Any, tuple[int, ...]] = (None, ())
     _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
@@ -109,10 +112,18 @@ class Watch:
             self.decisions.append(Decision(condition, truth, where))
         return truth
 
-    def look_up(self, formula: Part, value: int, frame: FrameType) -> None:
-        """A number is hashed: each key of the tables in sight that it could have been is a decision."""
+    def hashed_before(self, frame: FrameType, value: int) -> tuple[int, ...]:
+        """The numbers that one step of a function has hashed so far: those of a tuple, one by one."""
+        step = frame, frame.f_lasti
+        last, numbers = self._hashed
+        before = numbers if last == step else ()
+        self._hashed = step, (*before, value)
+        return before
+
+    def look_up(self, formula: Part, value: int, keys: Iterable[int]) -> None:
+        """A number goes into a key or a name: each of those in sight that it could have been is a decision."""
         if isinstance(formula, (Expr, Formula)):
-            for key in _keys_in_sight(frame):
+            for key in itertools.islice(keys, MOST_KEYS):
                 if key != value:  # what a cache has just put in is not one of them
                     self.decide(Formula("==", (formula, key)), False)
 
@@ -124,19 +135,43 @@ class Watch:
 _watch: Watch | None = None  # of the run that is going on
 
 
-def _keys_in_sight(frame: FrameType) -> list[int]:
-    """The integers among the keys of dicts and sets that a function has, or names."""
-    own = list(frame.f_locals.values())
-    named = [frame.f_globals.get(name) for name in frame.f_code.co_names]
-    named += [
-        inspect.getattr_static(item, name, None)
-        for item in own
-        if isinstance(item, torch.nn.Module)
-        for name in frame.f_code.co_names
-    ]
-    tables = [item for item in (*own, *named) if isinstance(item, (dict, set, frozenset))]
-    keys = dict.fromkeys(key for table in tables for key in table if type(key) is int)
-    return list(keys)[:MOST_KEYS]
+def _in_sight(frame: FrameType) -> Iterator[Any]:
+    """What a function has, or names: its own variables and constants, globals, and attributes of modules."""
+    own, names = list(frame.f_locals.values()), frame.f_code.co_names
+    yield from own
+    yield from frame.f_code.co_consts
+    yield from (frame.f_globals.get(name) for name in names)
+    for item in own:
+        if isinstance(item, torch.nn.Module):
+            yield from (inspect.getattr_static(item, name, None) for name in names)
+
+
+def _keys_in_sight(frame: FrameType, before: tuple[int, ...]) -> list[int]:
+    """The integers among the keys of dicts and sets in sight; those of a literal are constants of the function.
+
+    Of a key that is a tuple, the one that comes next if all ``before`` it are alike.
+    """
+    place, keys = len(before), []
+    for item in _in_sight(frame):
+        found = item if isinstance(item, (dict, set, frozenset, tuple)) else (item,)
+        if found is item or any(item is constant for constant in frame.f_code.co_consts):
+            for key in found:
+                if isinstance(key, tuple) and key[:place] == before and len(key) > place:
+                    key = key[place]
+                keys += [key] if type(key) is int else []
+    return list(dict.fromkeys(keys))
+
+
+def _numbers_in_names(frame: FrameType) -> list[int]:
+    """The integers in the names of attributes and keys in sight: ``p400`` is chosen by ``"p%d" % n``."""
+    names: dict[str, None] = {}
+    for item in _in_sight(frame):
+        tables = [item] if isinstance(item, (dict, set, frozenset)) else []
+        if isinstance(item, torch.nn.Module):
+            tables += [vars(item), item._parameters, item._buffers, item._modules]
+        names.update((key, None) for table in tables for key in table if isinstance(key, str))
+    found = (number for name in names for number in re.findall(r"\d+", name))
+    return list(dict.fromkeys(int(number) for number in found if len(number) < 8))
 
 
 def _watched(size: int, part: Part) -> int:
@@ -158,8 +193,20 @@ class Size(int):
 
     def __hash__(self) -> int:
         if _watch is not None and not _watch.paused:
-            _watch.look_up(self.formula, _plain(self), sys._getframe(1))
+            frame = sys._getframe(1)
+            before = _watch.hashed_before(frame, _plain(self))
+            _watch.look_up(self.formula, _plain(self), _keys_in_sight(frame, before))
         return int.__hash__(self)
+
+    def __str__(self) -> str:
+        return format(self)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        if _watch is not None and not _watch.paused:
+            _watch.look_up(self.formula, _plain(self), _numbers_in_names(_user_frame(sys._getframe(1))))
+        return format(_plain(self), spec)
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -172,6 +219,13 @@ class Size(int):
 
     def bit_length(self) -> int:
         return _made("bit_length", self)  # type: ignore[no-any-return]
+
+
+def _user_frame(frame: FrameType) -> FrameType:
+    """The frame that asked, behind those of this file."""
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 class Measure(float):

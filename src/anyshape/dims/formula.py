@@ -178,13 +178,22 @@ def as_expr(part: Part) -> Expr | None:
     return None if isinstance(part, float) else Expr.of(part)
 
 
+def is_writable(part: Part) -> bool:
+    """Whether a graph has words for it: none for a common divisor, nor for rounding to some digits."""
+    if not isinstance(part, Formula):
+        return True
+    if part.op == "gcd" or (part.op == "round" and len(part.args) > 1):
+        return False
+    return all(map(is_writable, part.args))
+
+
 def _is_exact(part: Part, inside: bool = False) -> bool:
     """Whether any runtime rounds it as Python does, where the rounding decides about an integer."""
     if not isinstance(part, Formula):
         return True
     if part.op in INEXACT and not is_whole(part):
         return False
-    return (part.op != "round" or len(part.args) == 1) and all(map(_is_exact, part.args))
+    return is_writable(part) and all(map(_is_exact, part.args))
 
 
 def _integer(part: Formula) -> Expr | None:
@@ -225,6 +234,9 @@ def _rounded(op: str, part: Part) -> Expr | None:
         return whole
     if op == "round" or not isinstance(part, Formula):
         return None
+    root = _under_root(part)
+    if root is not None and op in ("int", "floor"):  # no root of a size rounds up to the next integer
+        return isqrt(root)
     if part.op in ("log2",) and op in ("int", "floor", "ceil"):
         inner = as_expr(part.args[0])
         if inner is None:
@@ -240,6 +252,13 @@ def _rounded(op: str, part: Part) -> Expr | None:
     if op == "int" and not _never_negative(top):
         return None
     return ceildiv(top, bottom) if op == "ceil" else top // bottom
+
+
+def _under_root(part: Formula) -> Expr | None:
+    """``n`` of ``sqrt(n)`` and ``n**0.5``."""
+    if part.op == "sqrt" or (part.op == "**" and part.args[1] == 0.5):
+        return as_expr(part.args[0])
+    return None
 
 
 def _never_negative(value: Expr) -> bool:

@@ -77,7 +77,7 @@ class Attempt:
         self.model = _model(self.lowering, settings, progress)
         agreed, relations = limited(reference.agreed, self.program.within)
         self.reference = reference.under(agreed)
-        enforce(self.model, agreed.contract, [*relations, *_kept_from(agreed.contract)])
+        enforce(self.model, agreed.contract, list(dict.fromkeys((*relations, *_kept_from(agreed.contract)))))
         self.narrowings = 0
         self.verdict: Verdict | None = None
         self.runtime = _loaded(self.model)

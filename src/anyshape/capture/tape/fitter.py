@@ -8,7 +8,7 @@ from typing import Any
 
 from anyshape.dims import Expr, Relation, fit, fit_real, minimum
 from anyshape.dims.formula import Formula
-from anyshape.dims.names import DATA
+from anyshape.dims.names import DATA, is_reserved
 from anyshape.errors import CaptureFault, SourceLine
 
 __all__ = ["Decision", "Fitter", "NoExpression", "Undecided"]
@@ -139,7 +139,7 @@ class Fitter:
         if made is None:
             fault = NoExpression(
                 tuple(column),
-                f"a number in the model changes with its inputs, as no expression of {', '.join(self.names)}: "
+                f"a number in the model changes with its inputs, as no expression of {_own(self.names)}: "
                 f"{_examples(self.rows, column, self.names)}",
                 where=where,
                 hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
@@ -204,8 +204,16 @@ def _questions(decision: Decision) -> int:
     return 0 if isinstance(decision, int) else 1 + _questions(decision[1]) + _questions(decision[2])
 
 
+def _own(names: Sequence[str]) -> str:
+    return ", ".join(name for name in names if not is_reserved(name))
+
+
 def _examples(rows: Sequence[Sizes], column: Sequence[Any], names: Sequence[str]) -> str:
+    """The number at a few sizes, unlike ones first."""
     shown: dict[str, Any] = {}
+    own = [name for name in names if not is_reserved(name)]
     for row, value in zip(rows, column, strict=True):
-        shown.setdefault(", ".join(f"{name} = {row[name]}" for name in names), value)
-    return "; ".join(f"{value} at {sizes}" for sizes, value in list(shown.items())[:3])
+        shown.setdefault(", ".join(f"{name} = {row[name]}" for name in own), value)
+    unlike = {repr(value): (sizes, value) for sizes, value in reversed(shown.items())}
+    found = list(unlike.values())[::-1]
+    return "; ".join(f"{value} at {sizes}" for sizes, value in (found or list(shown.items()))[:3])

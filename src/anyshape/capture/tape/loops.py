@@ -37,11 +37,11 @@ def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
         try:
             lined_up(made, alike)
         except Apart as apart:
-            changed = _closer(made, apart, signs)
+            changed = _closer(made, apart, signs, loosely=False)
             if changed is None and choices:
                 changed = rewired(made, apart.number) or _chosen(made, apart, signs)
             if changed is None:
-                changed = _rewritten(made, apart, signs)
+                changed = _closer(made, apart, signs, loosely=True) or _rewritten(made, apart, signs)
             if changed is None:
                 raise
             alike = min(_unchanged(old, new) for old, new in zip(made, changed, strict=True))
@@ -78,22 +78,23 @@ class _Signs(dict[Step, Any]):
         return self[step]
 
 
-def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
-    """The tapes with one more difference gone."""
+def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs, loosely: bool) -> list[Tape] | None:
+    """The tapes with one more difference gone; ``loosely``, a loop's last round may lack a step of the others."""
     here = apart.number
-    if parts_differ(apart.steps):
-        return unpacked(tapes, here)
     signs = [[known[step] for step in tape.steps] for tape in tapes]
-    filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
-    if filled is not None:
-        return filled
+    if not loosely:
+        if parts_differ(apart.steps):
+            return unpacked(tapes, here)
+        filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
+        if filled is not None:
+            return filled
     # A round that starts amid the next has numbers of both: those which go up evenly tell where it starts.
     starts: dict[int, list[int]] = {}
-    for start, size in _candidates(signs, here):
+    for start, size in _candidates(signs, here, loosely):
         starts.setdefault(size, []).append(start)
     for size, places in starts.items():
         for even, start in itertools.product((True, False), places):
-            made = _roll_all(tapes, signs, start, size, even)
+            made = _roll_all(tapes, signs, start, size, even, loosely)
             if made is not None:
                 return made
     return None
@@ -103,12 +104,12 @@ def _rewritten(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape]
     """The tapes in other steps of the same result, where they part in a loop that can't be rolled as it is."""
     made = joined_one_by_one(tapes) or joined_in_groups(tapes)
     signs = [[known[step] for step in tape.steps] for tape in tapes]
-    if made is None and any(True for _ in _candidates(signs, apart.number)):
+    if made is None and any(True for _ in _candidates(signs, apart.number, loosely=True)):
         made = in_order_of_use(tapes)
     return made
 
 
-def _candidates(signs: Sequence[Sequence[Any]], here: int) -> Iterator[tuple[int, int]]:
+def _candidates(signs: Sequence[Sequence[Any]], here: int, loosely: bool) -> Iterator[tuple[int, int]]:
     """Where a loop that goes on at ``here`` on some tapes may start, and how long its body is."""
     first, distinct = signs[0], [signs[0]]
     for other in signs[1:]:
@@ -119,7 +120,7 @@ def _candidates(signs: Sequence[Sequence[Any]], here: int) -> Iterator[tuple[int
     seen: set[tuple[int, int]] = set()
     for other in others:
         for short, long in ((first, other), (other, first)):
-            for block in _blocks(short, long, here):
+            for block in _blocks(short, long, here, loosely):
                 if block not in seen:
                     seen.add(block)
                     yield block
@@ -154,11 +155,13 @@ def _inner_sign(step: Step) -> Any:
     return ""
 
 
-def _blocks(short: Sequence[Any], long: Sequence[Any], here: int) -> Iterator[tuple[int, int]]:
+def _blocks(short: Sequence[Any], long: Sequence[Any], here: int, loosely: bool) -> Iterator[tuple[int, int]]:
     """Where a loop may start, and how long its body is, if ``long`` goes on with it at ``here``; ``short`` does not."""
     for size in range(1, min(here, LONGEST_BODY) + 1):
         last, following = long[here - size : here], long[here : here + size]
-        if last != following and not lacks_a_step(last, following):
+        if last != following and not (loosely and lacks_a_step(last, following)):
+            continue
+        if here + size > len(long) and not loosely:
             continue
         for shift in range(size):
             end = here - shift
@@ -174,7 +177,12 @@ def _blocks(short: Sequence[Any], long: Sequence[Any], here: int) -> Iterator[tu
 
 
 def _roll_all(
-    tapes: Sequence[Tape], signs: Sequence[Sequence[Any]], start: int, size: int, even: bool
+    tapes: Sequence[Tape],
+    signs: Sequence[Sequence[Any]],
+    start: int,
+    size: int,
+    even: bool,
+    loosely: bool,
 ) -> list[Tape] | None:
     """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes.
 
@@ -182,7 +190,7 @@ def _roll_all(
     """
     body = signs[0][start : start + size]
     counts = [_repeats(sign, body, start) for sign in signs]
-    filled = rounds_filled_in(tapes, signs, start, size, counts) if min(counts) > 0 else None
+    filled = rounds_filled_in(tapes, signs, start, size, counts) if loosely and min(counts) > 0 else None
     if filled is not None:
         return filled
     if min(counts) < 1 or max(counts) < 3 or len(set(counts)) == 1:

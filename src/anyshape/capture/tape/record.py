@@ -141,6 +141,17 @@ class _Recording:
         elif isinstance(piece, int) and piece > 0:
             (size <= count * piece, size > (count - 1) * piece)
 
+    def count_slices(self, tensor: Any, index: Any) -> None:
+        """A slice that reaches beyond its axis is left out by PyTorch, and is on no tape: where it starts to matter."""
+        watch = self.tape.watch
+        if self.unheard or watch is None or watch.paused or not isinstance(tensor, torch.Tensor):
+            return
+        sizes = plain_shape(tensor)
+        for axis, item in _sliced(index, len(sizes)):
+            for bound in (item.start, item.stop):
+                if type(bound) is int and 0 < sizes[axis] <= abs(bound) < FARTHEST:
+                    watch.shape(tensor)[axis] <= abs(bound)  # noqa: B015
+
     def depends_on_values(self, item: Any) -> bool:
         if self.unheard or not isinstance(item, torch.Tensor):
             return False
@@ -171,6 +182,23 @@ class _Recording:
         return found
 
 
+def _sliced(index: Any, rank: int) -> Iterator[tuple[int, slice]]:
+    """The slices in an index, each with its axis."""
+    items = [item for item in (index if isinstance(index, tuple) else (index,)) if item is not None]
+    used = [
+        item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+        for item in items
+    ]
+    axis = 0
+    for place, item in enumerate(items):
+        if item is Ellipsis:
+            axis = rank - sum(used[place + 1 :])
+            continue
+        if isinstance(item, slice) and item.step in (None, 1) and axis < rank:
+            yield axis, item
+        axis += used[place]
+
+
 def _hands_back(target: Any, args: Sequence[Any], result: Any) -> bool:
     """Whether an operator returned its own argument without its schema saying so: type_as, atleast_1d."""
     if schemas.is_mutable(target) or schemas.viewed_argument(target) is not None:
@@ -192,6 +220,8 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is torch.Tensor.__getitem__:
+            self.recording.count_slices(*args)
         result = func(*args, **(kwargs or {}))
         if func in READERS and any(self.recording.depends_on_values(item) for item in args):
             return self.read(func, args, result)
@@ -211,6 +241,8 @@ class _Reads(TorchFunctionMode):
         tape.steps.append(Step(number_of, (value, str(size.formula)), {}, (), where))
         return size
 
+
+FARTHEST = 1 << 40  # beyond every tensor: "to the end", in PyTorch's own words
 
 OF_ONE = frozenset(
     (
