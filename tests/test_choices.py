@@ -145,3 +145,28 @@ def test_a_number_on_either_side_of_a_boundary(run_tape: Callable[..., list[Tens
     for n in (4, 7, 8, 20):
         x = torch.randn(2, n)
         assert run_tape(tape, [x], {"n": n})[0].equal(x.roll(3 if n > 7 else 0, 1))
+
+
+def windowed(x: Tensor) -> Tensor:
+    """Pads to whole windows, and rolls where there is more than one: in every stage by its own size."""
+    for _ in range(3):
+        x = nn.functional.pad(x, (0, (7 - x.shape[1] % 7) % 7))
+        x = x.roll(3, 1).sin() if x.shape[1] > 7 else x.cos()
+        x = x[:, ::2]
+    return x
+
+
+def test_limits_of_padded_sizes_are_known_not_looked_for(traces: Made) -> None:
+    from anyshape.capture.choices import _limits
+    from anyshape.capture.decisions import explored
+
+    made = traces(windowed)
+    turns = explored(made).found
+    turning = {
+        n
+        for turn in turns
+        for n in range(2, 60)
+        if turn.holds({"b": 3, "n": n}) != turn.holds({"b": 3, "n": n + 1})
+    }
+    assert turning >= {7, 14}, "each stage's own limit, though its size moves in leaps"
+    assert _limits(made, turns)["n"] == _limits(made, ())["n"]

@@ -1,7 +1,8 @@
 """Choices: where each layer decides by its own sizes, the ways through the model multiply; the decisions only add up.
 
-The limits at which the model changes are looked for along each dim, from small sizes to large ones. Runs between all
-of them, lined up, then tell what each layer does on either side (`tape.choose`).
+The limits at which the model changes are where its decisions turn; between those, and where none is known, they are
+looked for along each dim, from small sizes to large ones. Runs between all of them, lined up, then tell what each layer
+does on either side (`tape.choose`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from anyshape.capture.decisions import Turn
 from anyshape.capture.differential import first_rows, merged_at, parting
 from anyshape.capture.program import Program
-from anyshape.capture.tape import NoExpression, Tape, may_be_left_out
+from anyshape.capture.tape import NoExpression, Tape, Undecided, may_be_left_out
 from anyshape.capture.traces import Traces
 from anyshape.dims import Expr, Relation
+from anyshape.dims.turns import turning
 from anyshape.errors import CaptureFault
 
 __all__ = ["capture_choices"]
@@ -29,9 +32,22 @@ TIMES = (3, 5, 8)  # so many rows between limits, as far as they are needed
 Sizes = Mapping[str, int]
 
 
-def capture_choices(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
-    """The program in which each layer chooses its way; `CaptureFault` if limits of single dims do not tell them."""
-    limits = _limits(traces)
+def capture_choices(traces: Traces, further: Sequence[Sizes] = (), turns: Sequence[Turn] = ()) -> Program:
+    """The program in which each layer chooses its way; `CaptureFault` if limits of single dims do not tell them.
+
+    ``turns`` are decisions that are known.
+    """
+    limits = _limits(traces, turns)
+    try:
+        return _captured(traces, further, limits)
+    except Undecided:
+        more = _limits(traces, ()) if turns else limits
+        if more == limits:
+            raise
+    return _captured(traces, further, more)  # what decides was not all known
+
+
+def _captured(traces: Traces, further: Sequence[Sizes], limits: Mapping[str, Sequence[int]]) -> Program:
     boundaries = [
         Relation(Expr.of(name), "<=", Expr.of(limit)) for name, found in limits.items() for limit in found
     ]
@@ -50,19 +66,54 @@ def capture_choices(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
     raise AssertionError("the last try returns or raises")
 
 
-def _limits(traces: Traces) -> dict[str, list[int]]:
+def _limits(traces: Traces, turns: Sequence[Turn]) -> dict[str, list[int]]:
     """For each dim, the last sizes before the model changes, with the other dims small and at their generic sizes."""
     base = dict(traces.agreed.generic)
     small = {name: _smallest(traces, name) for name in base}
     found: dict[str, list[int]] = {name: [] for name in base}
     for name in base:
-        for others in (small, {**base, **{n: small[n] for n in base if not found[n]}}):
+        decided = _decided(traces, turns, name, (small, base))
+        # Where all that a dim decides is known, it decides by itself, whatever the others are.
+        alone = bool(decided) and all(turn.names == {name} for turn in turns if name in turn.names)
+        others = (small,) if alone else (small, {**base, **{n: small[n] for n in base if not found[n]}})
+        for sizes in others:
             guesses = {limit for limits in found.values() for limit in limits} - set(found[name])
-            for limit in _along(traces, dict(others), name, found[name], guesses):
+            places = _places(traces, sizes[name], name, decided, {*found[name], *guesses}, bool(turns))
+            for limit in _along(traces, dict(sizes), name, found[name], places):
                 found[name].append(limit)
                 if len(found[name]) > MOST_BOUNDARIES:
                     raise CaptureFault(f"the model changes at more than {MOST_BOUNDARIES} sizes of {name}")
     return {name: sorted(limits) for name, limits in found.items() if limits}
+
+
+def _decided(traces: Traces, turns: Sequence[Turn], name: str, bases: Sequence[Sizes]) -> set[int]:
+    """Where the known decisions turn along one dim; one that comes and goes has no limit."""
+    range_ = traces.agreed.contract.dim(name).range
+    found = set()
+    for turn in turns:
+        for sizes in bases if name in turn.names else ():
+            pairs = turning(turn, sizes, name, range_)
+            if len(pairs) == 1 and 1 < pairs[0][0] < LARGEST:
+                found.add(pairs[0][0])
+    return found
+
+
+def _places(
+    traces: Traces, smallest: int, name: str, decided: Collection[int], other: Collection[int], known: bool
+) -> list[int]:
+    """Sizes at which to look whether the model has changed: both sides of each limit, as far as limits are known.
+
+    Where no decision is, they are ever larger ones; where others are but none of this dim, just its generic size.
+    """
+    end = min(LARGEST, traces.agreed.contract.dim(name).range.maximum or LARGEST)
+    sizes = {smallest}
+    if not decided:
+        decided = other
+        if known:
+            sizes.add(traces.agreed.generic[name])
+    while not known and max(sizes) * 2 <= end:
+        sizes.add(max(sizes) * 2)
+    return sorted({*sizes, *(size for limit in decided for size in (limit, limit + 1) if size >= smallest)})
 
 
 def _smallest(traces: Traces, name: str) -> int:
@@ -76,16 +127,11 @@ def _smallest(traces: Traces, name: str) -> int:
 
 
 def _along(
-    traces: Traces, others: dict[str, int], name: str, known: Sequence[int], guesses: Collection[int]
+    traces: Traces, others: dict[str, int], name: str, known: Sequence[int], places: Sequence[int]
 ) -> Iterator[int]:
-    """The limits along one dim that are not known yet; those of other dims are looked at first."""
-    end = min(LARGEST, traces.agreed.contract.dim(name).range.maximum or LARGEST)
-    sizes = [others[name]]
-    while sizes[-1] * 2 <= end:
-        sizes.append(sizes[-1] * 2)
-    sizes = sorted({*sizes, *(size for limit in (*known, *guesses) for size in (limit, limit + 1))})
+    """The limits along one dim that are not known yet."""
     most = max(ALWAYS, LARGEST_INPUTS * _elements(traces, traces.agreed.generic))
-    wanted = ({**others, name: size} for size in sizes)
+    wanted = ({**others, name: size} for size in places)
     runs = [row[name] for row in wanted if _elements(traces, row) <= most and _runs(traces, row)]
     for low, high in itertools.pairwise(runs):
         if low not in known:

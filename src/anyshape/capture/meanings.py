@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anyshape.capture.watched import Watch
 from anyshape.dims import Expr, fit
-from anyshape.dims.formula import Formula
+from anyshape.dims.formula import Formula, Part, as_expr, names_of, replaced
 from anyshape.dims.names import is_reserved
 from anyshape.errors import SourceLine
 
@@ -16,6 +18,8 @@ __all__ = ["Earlier", "Meanings", "path_of"]
 Sizes = Mapping[str, int]
 
 MOST_ATOMS = 8
+PARTS = ((1, 0), *((divisor, more) for divisor in (2, 3, 4) for more in (0, divisor - 1)))
+FEWEST_VALUES = 3  # of a size: of two, too many laws are true
 
 Earlier = dict[str, dict[Expr | None, set[int]]]  # for each size, what it was found to be, and at which rows
 
@@ -31,6 +35,7 @@ class Meanings:
         self.known: dict[tuple[str, Any], Expr | None] = {}
         # Rows are only ever added, so what was found for fewer of them is still worth a look.
         self.earlier = earlier if earlier is not None else {}
+        self.padded: dict[tuple[int, ...], dict[tuple[float, ...], list[tuple[Part, Formula]]]] = {}
         self.unknown: dict[str, Sizes] = {}  # sizes without an expression, and a run that asked about them
         # Not sizes at all: other at the same sizes with other values; or read out of tensors, and not what sizes say.
         self.data: set[str] = set()
@@ -102,13 +107,92 @@ class Meanings:
         column = [self.watches[k].sizes[name] for k in places]
         if not all(len({self.rows[k][dim] for k in places}) > 1 for dim in self.rows[0]):
             return None  # a dim that did not move among them may have a part in it
+        told = self._told(name, places, column)
+        if told is not None:
+            return told
         if all(size == column[0] for size in column):
             return Expr.of(column[0])
+        part = self._part(name, places, column)
+        if part is not None:
+            return part
         # What a tensor's size hangs on is, more often than not, the size of one before it.
         before = [size for size in self.known.values() if size is not None and size.constant is None]
         atoms = [size for size in dict.fromkeys(before) if size.name is None][-MOST_ATOMS:]
         rows = [self.rows[k] for k in places]
         return _plainly(fit(rows, column)) or _plainly(fit(rows, column, atoms))
+
+    def _told(self, name: str, places: Sequence[int], column: Sequence[int]) -> Expr | None:
+        """A size, and what Python computed from that very size to be added to it.
+
+        What is padded to whole windows has such a size. It moves in leaps, or not at all for a while: a law that fits
+        a few of its values is one of many, and most of them are wrong further on.
+        """
+        first = self.watches[places[0]].sizes
+        before = set(itertools.takewhile(lambda other: other != name, first))
+        still = len(set(column)) == 1  # then many sums are alike: only its own axis says which it is
+        # The last of several that are alike is what came of the others: 7 - n % 7, and that modulo 7.
+        for size, number in reversed(self._padded(tuple(places)).get(tuple(column), ())):
+            if still and not self._same_axis(size, name, places[0]):
+                continue
+            sizes = {other for other in names_of(size) | number.names if is_reserved(other)}
+            known = {other: self._size(other, places[0]) for other in sizes & before - self.data}
+            replacements = {other: found for other, found in known.items() if found is not None}
+            if len(replacements) == len(sizes):
+                total = [as_expr(replaced(part, replacements)) for part in (size, number)]
+                if total[0] is not None and total[1] is not None:
+                    return total[0] + total[1]
+        return None
+
+    def _same_axis(self, size: Part, name: str, at: int) -> bool:
+        axes = self.watches[at].axes
+        return isinstance(size, Expr) and size.name in axes and axes[size.name] == axes.get(name)
+
+    def _padded(self, places: tuple[int, ...]) -> dict[tuple[float, ...], list[tuple[Part, Formula]]]:
+        """For all integers that Python computed from a size in these runs: both, by the values of their sum."""
+        if places not in self.padded:
+            made = self.padded[places] = {}
+            for number, value in self.watches[places[0]].numbers.items():
+                added = self._column(number, places) if type(value) is int else None
+                for size in _parts(number) if added is not None and len(set(added)) > 1 else ():
+                    sizes = self._column(size, places)
+                    if added is not None and sizes is not None:
+                        total = tuple(map(operator.add, added, sizes))
+                        made.setdefault(total, []).append((size, number))
+        return self.padded[places]
+
+    def _column(self, part: Part, places: Sequence[int]) -> list[float] | None:
+        """What a size or a number was in these runs; None where one of them did not have it."""
+        if isinstance(part, Formula):
+            found = [self.watches[k].numbers.get(part) for k in places]
+        elif isinstance(part, Expr) and part.name is not None:
+            found = [self.watches[k].sizes.get(part.name, self.rows[k].get(part.name)) for k in places]
+        else:
+            return None
+        return None if None in found else [item for item in found if item is not None]
+
+    def _part(self, name: str, places: Sequence[int], column: Sequence[int]) -> Expr | None:
+        """A size of the same axis before, or a half, a third or a fourth of it, which a stage hands on to the next."""
+        if len(set(column)) < FEWEST_VALUES:
+            return None
+        axes = self.watches[places[0]].axes
+        before = itertools.takewhile(lambda other: other != name, axes)
+        same = [other for other in before if axes[other] == axes.get(name) and other not in self.data]
+        for (divisor, more), other in itertools.product(PARTS, reversed(same)):
+            sizes = (self.watches[k].sizes.get(other) for k in places)
+            pairs = zip(sizes, column, strict=True)
+            if all(size is not None and (size + more) // divisor == item for size, item in pairs):
+                whole = self._size(other, places[0])
+                return None if whole is None else (whole + more) // divisor
+        return None
+
+
+def _parts(formula: Formula) -> Iterator[Part]:
+    """The sizes and numbers that a number was computed from."""
+    for part in formula.args:
+        if isinstance(part, Expr) or (isinstance(part, Formula) and part.op != "%"):  # a rest is no size
+            yield part
+        if isinstance(part, Formula):
+            yield from _parts(part)
 
 
 def _plainly(size: Expr | None) -> Expr | None:

@@ -58,7 +58,7 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Pr
                 raise
             if _in_layers(traces, fault):
                 try:
-                    return capture_choices(traces, further)
+                    return capture_choices(traces, further, turns.found)
                 except CaptureFault:
                     pass  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
         boundary = _telling(traces, turns, rows, fault)
@@ -192,7 +192,7 @@ def _by_layers(traces: Traces, turns: Turns, further: Sequence[Sizes]) -> Progra
         other = next((row for row in turns.rows if turn.holds(row) != turn.holds(base)), None)
         if other is not None and traces.runs(base) and _in_layers(traces, Parted(base, other, turn.where)):
             try:
-                return capture_choices(traces, further)
+                return capture_choices(traces, further, turns.found)
             except CaptureFault:
                 return None  # what chooses is not a limit of a dim: perhaps the model as a whole has but a few ways
     return None

@@ -71,6 +71,7 @@ class Watch:
     answers: Mapping[Any, bool] = field(default_factory=dict)
     paused: bool = False  # within an operator: what it asks there, it asks for itself
     sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
+    axes: dict[str, int] = field(default_factory=dict)  # which axis each of them is
     reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
@@ -90,7 +91,7 @@ class Watch:
         made = []
         for axis, size in enumerate(plain):
             name = self.symbols.name(where, turn, axis)
-            self.sizes[name] = size
+            self.sizes[name], self.axes[name] = size, axis
             made.append(Size(size, Expr.of(name)))
         return torch.Size(made)
 

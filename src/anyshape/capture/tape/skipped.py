@@ -239,6 +239,8 @@ def _constant(steps: Sequence[Step]) -> tuple[Any, ...] | None:
 
 
 def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    if any(step.args[4:] not in ((), (1,)) for step in steps):
+        return None  # every second one: PyTorch leaves no such slice out, not even of a single one
     axis = steps[0].args[1] if len(steps[0].args) > 1 else 0
     size = given.shape[axis]
     fixed = _constant(steps)
@@ -247,8 +249,6 @@ def _slice(given: Value, steps: Sequence[Step]) -> tuple[Any, ...] | None:
         if range(size)[slice(start, end, step)] == range(size):
             return fixed
     rest = steps[0].args[2:]
-    if any(step.args[4:] not in ((), (1,)) for step in steps):
-        return None
     whole = (0 if rest and rest[0] is not None else None, size, 1)
     # An end beyond every tensor is how PyTorch writes "to the end".
     end = (
