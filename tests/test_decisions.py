@@ -148,6 +148,15 @@ def last_of_many(self: Any, x: Tensor) -> Tensor:
     return x[:, None, -500:].cumsum(-1)
 
 
+def two_turns(self: Any, x: Tensor) -> Tensor:
+    n = x.shape[1]
+    return x * [1.0, 2.0][n > 300] * {True: 3.0, False: 1.0}[n % 100 == 0]
+
+
+def by_its_text(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if str(x.shape[1]) in ["64", "300"] else x
+
+
 SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (far, (2, 5), [(2, 333), (2, 334), (1, 700)]),
     (area, (3, 7), [(50, 100), (50, 101), (2, 2501), (1, 5000)]),
@@ -173,6 +182,8 @@ SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (square, (2, 5), [(2, 1), (2, 3), (2, 4), (1, 24), (2, 25), (2, 120), (2, 121)]),
     (first_of_many, (2, 5), [(2, 6), (2, 89), (2, 90), (2, 91), (1, 200)]),
     (last_of_many, (2, 5), [(2, 499), (2, 500), (1, 501), (2, 900)]),
+    (two_turns, (2, 5), [(2, 100), (2, 300), (2, 301), (1, 400), (2, 600), (2, 601)]),
+    (by_its_text, (2, 5), [(2, 63), (2, 64), (2, 299), (2, 300), (1, 301)]),
     (latter_half, (2, 8), [(2, 7), (8, 3), (74, 7), (74, 8), (5, 2), (5, 3), (9, 9)]),
 ]
 
@@ -314,3 +325,79 @@ def test_decisions_behind_decisions_are_found(traces: Callable[..., Any]) -> Non
     assert {str(turn) for turn in found.found} == {"51 <= n", "401 <= n"}
     assert {row["n"] > 400 for row in found.rows} == {True, False}
     assert all(turn.where is not None and "x.shape[1]" in turn.where.text for turn in found.found)
+
+
+# --- What is refused --------------------------------------------------------------------------------------
+
+
+def forgiving(self: Any, x: Tensor) -> Tensor:
+    try:
+        return x * torch.ones(300)  # it fails, and nobody sees
+    except RuntimeError:
+        return x
+
+
+def by_a_float(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if x[0, 0].item() > 25 else x  # a float that was read
+
+
+def drawn(self: Any, x: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return x @ torch.randn(x.shape[1], 4, generator=generator)  # the same each time
+
+
+def divisor(self: Any, x: Tensor) -> Tensor:
+    return x - math.gcd(x.shape[1], 12) * (x.shape[1] % 7)  # no graph has it
+
+
+@pytest.mark.parametrize(
+    ("function", "told", "line"),
+    [
+        (
+            forgiving,
+            "an operator fails here, and the model goes on without it",
+            "# it fails, and nobody sees",
+        ),
+        (by_a_float, "Python decides by a number that depends on the values", "# a float that was read"),
+        (drawn, "the model draws random numbers from a generator of its own", "# the same each time"),
+        (divisor, "a number in the model changes with its inputs, as no expression of", "# no graph has it"),
+    ],
+)
+def test_what_is_refused_with_its_line(function: Any, told: str, line: str, line_in: Any) -> None:
+    with pytest.raises(CaptureFault, match=told) as caught:
+        anyshape.export(Net(function).eval(), torch.randn(2, 5))
+    assert caught.value.where is not None and caught.value.where.line == line_in(__file__, line)
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.ModuleList(nn.Linear(1, 2) for _ in range(5))
+
+    def forward(self, which: Tensor, x: Tensor) -> Tensor:
+        chosen: Tensor = self.all[int(which)](x[..., None])  # one of them
+        return chosen
+
+
+class Rounds(nn.Module):
+    def forward(self, count: Tensor, x: Tensor) -> Tensor:
+        for _ in range(int(count)):
+            x = x * 2 + 1
+        return x
+
+
+def test_a_number_that_was_read_and_never_moved_is_no_constant(tmp_path: Any, line_in: Any) -> None:
+    with pytest.raises(CaptureFault, match="with other values") as caught:
+        anyshape.export(Experts(), (torch.tensor(1), torch.randn(2, 5)))
+    assert caught.value.where is not None and caught.value.where.line == line_in(__file__, "# one of them")
+    anyshape.export(Rounds(), (torch.tensor(1), torch.randn(2, 5)), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for count in (0, 1, 2, 7):
+        x = torch.randn(3, 4)
+        assert torch.allclose(torch.as_tensor(run(torch.tensor(count), x)), Rounds()(torch.tensor(count), x))
+
+
+def test_the_global_generator_is_left_as_it_was() -> None:
+    before = torch.get_rng_state()
+    anyshape.export(nn.Dropout(0.5).eval(), torch.ones(2, 5))
+    assert torch.equal(before, torch.get_rng_state())

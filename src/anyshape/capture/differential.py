@@ -98,9 +98,20 @@ def merged_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relati
     rows = [*rows, *(rows[0] for _ in others)]
     tapes += others
     check_reads(traces, tapes)
+    _check_forgiven(tapes)
     tape = merged_tapes(traces, rows, tapes, boundaries)
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
     return Program(tape, _rung(tape), outputs=outputs)
+
+
+def _check_forgiven(tapes: Sequence[Tape]) -> None:
+    """`CaptureFault` where an operator fails and the model catches that: nothing says at which sizes it would not."""
+    for where in (line for tape in tapes for line in tape.forgiven):
+        raise CaptureFault(
+            "an operator fails here, and the model goes on without it: at which sizes it does not fail can't be seen",
+            where=where,
+            hint="Ask for the sizes with if, not with try.",
+        )
 
 
 def merged_tapes(

@@ -44,6 +44,7 @@ class Meanings:
             self.data |= {name for name, size in watch.sizes.items() if same.sizes.get(name, size) != size}
         reads = {name for watch in self.watches for name in watch.reads}
         self.data |= {name for name in reads if not self._follows(name)}
+        self.data |= {name for watch in self.watches for name in watch.floats}
         self.paths = [path_of(watch) for watch in self.watches]
 
     def of(self, formula: Formula, row: Sizes, *, data: bool = False) -> Formula | None:

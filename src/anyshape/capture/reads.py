@@ -66,7 +66,7 @@ def _moving(traces: Traces, sizes: Sizes) -> set[str]:
     tapes = (traces.at(sizes), *traces.with_other_values(sizes))
     watches = [tape.watch for tape in tapes if tape.watch is not None]
     first = watches[0]
-    moving = {name for watch in watches for name in watch.reads}
+    moving = {name for watch in watches for name in (*watch.reads, *watch.floats)}
     for watch in watches[1:]:
         moving |= {name for name, size in first.sizes.items() if watch.sizes.get(name, size) != size}
     return moving

@@ -24,6 +24,8 @@ __all__ = ["Traces", "known_size", "sizes_text"]
 
 Sizes = Mapping[str, int]
 
+MORE = (2, 1, -1)  # an index has an end, and a loop of one round more is hardly one
+
 
 class Traces:
     """The tapes of a case, each traced once: functional, and of operators that have a translation."""
@@ -70,7 +72,7 @@ class Traces:
         sizes: Sizes,
         tensors: Sequence[torch.Tensor],
         more: Mapping[Any, bool] | None = None,
-        more_at: Collection[Any] = (),
+        more_at: Mapping[Any, int] | None = None,
     ) -> Tape:
         """The tape of one run: without writes, of operators that have a translation."""
         return self._tidy(self.record(sizes, tensors, more, more_at))
@@ -88,7 +90,7 @@ class Traces:
 
     def _tidy(self, recorded: Tape) -> Tape:
         made = expanded(functional(recorded).used_only(), self.own).used_only()
-        made.watch, made.counted = recorded.watch, recorded.counted
+        made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
         return made
 
     def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
@@ -121,12 +123,17 @@ class Traces:
         )
         key = (*sorted(sizes.items()), still)
         if still and key not in self.known:
-            try:
-                self.known[key] = self.of_run(sizes, self.tensors(sizes), more_at=still)
-            except CaptureFault as fault:
-                self.known[key] = fault
+            self.known[key] = self._with_more(sizes, still)
         found = self.known.get(key)
         return found if isinstance(found, Tape) else None
+
+    def _with_more(self, sizes: Sizes, still: Collection[Any]) -> Tape | CaptureFault:
+        for more in MORE:
+            try:
+                return self.of_run(sizes, self.tensors(sizes), more_at=dict.fromkeys(still, more))
+            except CaptureFault as fault:
+                refused = fault
+        return refused
 
     def runs_with(self, sizes: Sizes, seed: int) -> bool:
         try:
@@ -153,7 +160,7 @@ class Traces:
         sizes: Sizes,
         tensors: Sequence[torch.Tensor],
         more: Mapping[Any, bool] | None = None,
-        more_at: Collection[Any] = (),
+        more_at: Mapping[Any, int] | None = None,
     ) -> Tape:
         """The tape of one run, as it was run; ``more`` are further answers, ``more_at`` where to count one more."""
         case, answers = self.case, {**self.answers, **(more or {})}

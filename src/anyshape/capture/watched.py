@@ -73,6 +73,7 @@ class Watch:
     sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
     axes: dict[str, int] = field(default_factory=dict)  # which axis each of them is
     reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
+    floats: dict[str, float] = field(default_factory=dict)  # and floats
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
@@ -102,6 +103,14 @@ class Watch:
         name = self.symbols.name(where, turn, READ)
         self.sizes[name] = self.reads[name] = value
         return Size(value, Expr.of(name))
+
+    def read_float(self, value: float) -> Measure:
+        """A float that Python read out of a tensor: what it is compared with is a decision on values."""
+        where = innermost_caller()
+        turn = self._turns[where] = self._turns.get(where, 0) + 1
+        name = self.symbols.name(where, turn, READ)
+        self.floats[name] = value
+        return Measure(value, Expr.of(name))
 
     def decide(self, condition: Formula, truth: bool) -> bool:
         """Notes a decision; what comes of it is what the numbers say, unless it is to be answered otherwise."""
@@ -144,6 +153,7 @@ def _in_sight(frame: FrameType) -> Iterator[Any]:
     for item in own:
         if isinstance(item, torch.nn.Module):
             yield from (inspect.getattr_static(item, name, None) for name in names)
+            yield from (item._modules.get(name) for name in names)
 
 
 def _keys_in_sight(frame: FrameType, before: tuple[int, ...]) -> list[int]:
@@ -170,6 +180,8 @@ def _numbers_in_names(frame: FrameType) -> list[int]:
         if isinstance(item, torch.nn.Module):
             tables += [vars(item), item._parameters, item._buffers, item._modules]
         names.update((key, None) for table in tables for key in table if isinstance(key, str))
+        if isinstance(item, str) and any(item is constant for constant in frame.f_code.co_consts):
+            names[item] = None
     found = (number for name in names for number in re.findall(r"\d+", name))
     return list(dict.fromkeys(int(number) for number in found if len(number) < 8))
 

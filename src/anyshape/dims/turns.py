@@ -39,19 +39,27 @@ class Condition(Protocol):
 
 
 def turning(condition: Condition, sizes: Sizes, name: str, limits: Range) -> list[tuple[int, int]]:
-    """Neighbouring sizes of one dim between which the condition turns, the others being as given."""
+    """Neighbouring sizes of one dim between which the condition turns, the others being as given.
+
+    Of many, the first, those nearest to the dim's own size, and the last.
+    """
     end = FARTHEST if limits.maximum is None else min(limits.maximum, FARTHEST)
 
     def holds(size: int) -> bool:
         return condition.holds({**sizes, name: size})
 
-    tried = _places(limits.minimum, end, condition.period)
+    here, reach = sizes.get(name, limits.minimum), min(DENSE, condition.period + 1)
+    around = range(max(limits.minimum, here - reach), min(end, here + reach) + 1)
+    tried = sorted({*_places(limits.minimum, end, condition.period), *around})
     known = [(size, holds(size)) for size in tried]
     found = []
     for (low, before), (high, after) in itertools.pairwise(known):
         if before != after:
             found.append(_between(holds, low, high, before))
-    return found if len(found) <= MOST_TURNS else [*found[: MOST_TURNS - 1], found[-1]]
+    if len(found) <= MOST_TURNS:
+        return found
+    nearest = sorted(found, key=lambda pair: abs(pair[0] - here))[:2]
+    return sorted({*found[: MOST_TURNS - 3], *nearest, found[-1]})
 
 
 def _places(start: int, end: int, period: int) -> list[int]:

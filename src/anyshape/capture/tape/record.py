@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,15 +32,15 @@ def record(
     shapes: Sequence[Sequence[Part]] = (),
     symbols: Symbols | None = None,
     answers: Mapping[Any, bool] | None = None,
-    more_at: Collection[Any] = (),
+    more_at: Mapping[Any, int] | None = None,
 ) -> Tape:
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity.
 
     ``shapes`` says what each size of the inputs is, so that Python's decisions on sizes are known by it. Where Python
-    asks for the truth of a tensor, it is given that of ``answers``, if they have one. Operators that count values give
-    one row more than there is at ``more_at``, places as `Tape.counted` has them.
+    asks for the truth of a tensor, it is given that of ``answers``, if they have one. At ``more_at``, places as
+    `Tape.counted` has them, an operator that counts values gives one row more, and a number that is read so much more.
     """
-    recording = _Recording(names, more_at)
+    recording = _Recording(names, more_at or {})
     given = {id(tensor): (tensor, tuple(shape)) for tensor, shape in zip(tensors, shapes, strict=False)}
     recording.tape.watch = Watch(symbols or Symbols(), given, answers or {})
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
@@ -56,6 +56,7 @@ def record(
         recorder.every_operator(recording.note),
     ):
         outputs = function(*tensors)
+    recording.forgive()
     recording.tape.outputs.extend(recording.value(tensor) for tensor in outputs)
     return recording.tape
 
@@ -63,9 +64,10 @@ def record(
 class _Recording:
     """A tape in the making, and which value each living tensor is."""
 
-    def __init__(self, names: Mapping[int, str], more_at: Collection[Any]) -> None:
+    def __init__(self, names: Mapping[int, str], more_at: Mapping[Any, int]) -> None:
         self.names, self.more_at, self.tape = names, more_at, Tape([], {}, [], [])
         self.turns: Counter[SourceLine | None] = Counter()
+        self.running: tuple[SourceLine | None] | None = None  # the line of an operator that has not ended
         self.known = WeakIdKeyDictionary()
         self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
         self.unheard = 0
@@ -82,14 +84,16 @@ class _Recording:
     def note(self, target: Any, args: Any, kwargs: Any) -> Callable[[Any], Any]:
         if self.unheard:
             return lambda result: result
-        self.pause(False)  # an operator that failed, and was forgiven, did not say when it ended
+        self.forgive()
         given = map_leaves(self.leaf, args), map_leaves(self.leaf, kwargs)
         where = innermost_caller()
         self.pause(True)
+        self.running = (where,)
 
         def finish(result: Any) -> Any:
             result = self.count(target, args, given, result, where)
             self.pause(False)
+            self.running = None
             if _hands_back(target, args, result):
                 return result
             made = map_leaves(self.new, result)
@@ -118,6 +122,13 @@ class _Recording:
             return result
         with self.off():
             return one_more(result, axes)
+
+    def forgive(self) -> None:
+        """An operator that failed, and that the model went on without, did not say when it ended."""
+        self.pause(False)
+        if self.running is not None:
+            self.tape.forgiven.append(*self.running)
+            self.running = None
 
     def pause(self, paused: bool) -> None:
         if self.tape.watch is not None:
@@ -233,10 +244,16 @@ class _Reads(TorchFunctionMode):
         value = self.recording.value(args[0]) if func in OF_ONE else None
         if isinstance(result, bool):
             result = self.answers.get((where, turn), result)
+        if type(result) is int and value is not None:
+            place = "read", where, turn
+            tape.counted[place] = result
+            result += self.recording.more_at.get(place, 0)
         tape.reads.append(Read(result, where, value, turn, len(tape.steps)))
+        assert tape.watch is not None
+        if type(result) is float and value is not None:
+            return tape.watch.read_float(result)
         if type(result) is not int or value is None:
             return result
-        assert tape.watch is not None
         size = tape.watch.read(result)
         tape.steps.append(Step(number_of, (value, str(size.formula)), {}, (), where))
         return size

@@ -224,7 +224,8 @@ class Tape:
     names: dict[Value, str] = field(default_factory=dict)  # of the constants that are the module's own
     reads: list[Read] = field(default_factory=list)
     watch: Watch | None = None  # what the run did with its sizes
-    counted: dict[Any, int] = field(default_factory=dict)  # sizes that values decide, by line and turn
+    counted: dict[Any, int] = field(default_factory=dict)  # integers that values decide, by line and turn
+    forgiven: list[SourceLine | None] = field(default_factory=list)  # operators that failed, and were caught
 
     def used_only(self) -> Tape:
         """The tape without what no output needs."""
