@@ -151,8 +151,9 @@ def _in_sight(frame: FrameType) -> Iterator[Any]:
     yield from frame.f_code.co_consts
     yield from (frame.f_globals.get(name) for name in names)
     for item in own:
-        if isinstance(item, torch.nn.Module):
+        if isinstance(item, (torch.nn.Module, type)):
             yield from (inspect.getattr_static(item, name, None) for name in names)
+        if isinstance(item, torch.nn.Module):
             yield from (item._modules.get(name) for name in names)
 
 
@@ -314,6 +315,8 @@ class _KindOfFloat(_Kind):
                 return args[0]
             if isinstance(args[0], Size):
                 return _made("float", args[0])
+            if isinstance(args[0], torch.Tensor):
+                return args[0].__float__()  # a float that was read goes on watched
         return float(*args, **kwargs)
 
 
@@ -367,7 +370,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _binary(op: str, swapped: bool) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Any, other: Any, *modulo: Any) -> Any:
+        if modulo:  # pow(n, 5, 101)
+            return pow(_plain(self), *map(_plain, (other, *modulo)))
         if not _is_number(other):
             if isinstance(other, torch.Tensor) or not hasattr(other, "__float__"):
                 return NotImplemented

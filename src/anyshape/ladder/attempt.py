@@ -211,11 +211,18 @@ def _with_true_outputs(contract: Contract, reference: Reference) -> Contract:
             if len(shape) != len(outputs[number].shape):
                 continue  # it loses an axis at some sizes: no shape says that
             kept = tuple(
-                size if size is not None and size.evaluate(sizes) == actual else None
+                size if size is not None and _is(size, sizes, actual) else None
                 for size, actual in zip(outputs[number].shape, shape, strict=True)
             )
             outputs[number] = replace(outputs[number], shape=kept)
     return replace(contract, outputs=tuple(outputs))
+
+
+def _is(size: Expr, sizes: Mapping[str, int], actual: int) -> bool:
+    try:
+        return size.evaluate(sizes) == actual
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def _output_names(case: Case, settings: Settings) -> list[str]:

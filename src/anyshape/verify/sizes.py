@@ -18,7 +18,9 @@ QUICK = 0.01  # nominal seconds
 ROW_SECONDS = 1.0  # nominal: sizes that would take longer than about this to try are left out
 SMALL = 500_000  # numbers in the inputs that any model is given
 FAR = (263, 1031)  # beyond what 8 bits count, and 10: alone, where a run is quick
-MOST_FAR = 20_000  # numbers in the inputs
+MOST_FAR = 70_000  # numbers in the inputs
+ALIKE = (17, 64, 129)  # two dims of one size: which of them is the smaller may decide
+MOST_ALIKE = 6  # pairs of dims
 MOST_LEFT_OVER = 36  # sizes by what divisions leave over
 LARGEST_DIVISOR = 512
 MOST_SIDES = 12  # sizes around one condition
@@ -85,7 +87,8 @@ def sizes_to_try(
     wanted = [sizes for sizes in choose(space, 4 * count) if contract.elements(sizes) <= most]
     wanted = wanted[: max(count, telling)]
     if seconds < QUICK:
-        wanted += [sizes for sizes in _far(contract, typical) if contract.elements(sizes) <= MOST_FAR]
+        far = itertools.chain(_far(contract, typical), _alike(contract, typical))
+        wanted += [sizes for sizes in far if contract.elements(sizes) <= MOST_FAR]
     return [*needed, *(sizes for sizes in wanted if sizes not in needed)], len(needed)
 
 
@@ -167,6 +170,16 @@ def _far(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:
             row = {**low, name: size}
             if contract.allows(row):
                 yield row
+
+
+def _alike(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:
+    """Two dims of one size, and of nearly one, the others small."""
+    low = {name: min(size, max(2, contract.dim(name).range.minimum)) for name, size in typical.items()}
+    for one, two in itertools.islice(itertools.combinations(list(typical)[::-1], 2), MOST_ALIKE):
+        for size in ALIKE:
+            for row in ({**low, one: size, two: size}, {**low, one: size, two: size - 1}):
+                if contract.allows(row):
+                    yield row
 
 
 def _ends(contract: Contract, typical: Sizes) -> list[dict[str, int]]:

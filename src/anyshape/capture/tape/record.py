@@ -265,6 +265,7 @@ OF_ONE = frozenset(
     (
         torch.Tensor.item,
         torch.Tensor.__bool__,
+        torch.Tensor.__float__,
         torch.Tensor.__int__,
         torch.Tensor.__index__,
         torch.is_nonzero,
