@@ -275,7 +275,7 @@ def test_values_that_do_not_matter_do_not_end_the_trace(line_in: LineIn) -> None
 
 
 def test_a_model_that_can_not_be_exported_raises_what_export_raises(line_in: LineIn) -> None:
-    with pytest.raises(CaptureFault, match="Python looks at the values") as caught:
+    with pytest.raises(CaptureFault, match="Python decides by a number that depends on the values") as caught:
         explained(by_values)
     assert caught.value.where is not None
     assert caught.value.where.line == line_in(__file__, "def by_values") + 1

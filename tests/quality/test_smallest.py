@@ -100,7 +100,8 @@ def test_a_branch_on_a_value(line_in: Line) -> None:
     error = fault(ByValue(), torch.rand(2, 5) + 1)
     assert isinstance(error, CaptureFault)
     assert points_at(error, line_in, "if x.sum().item() > 0:")
-    assert "Python looks at the values of a tensor" in error.what and "torch.where" in error.hint
+    assert "Python decides by a number that depends on the values of a tensor" in error.what
+    assert "torch.where" in error.hint
 
 
 def test_a_range_beyond_a_table(line_in: Line) -> None:

@@ -154,7 +154,7 @@ def _in_sight(frame: FrameType) -> Iterator[Any]:
         if isinstance(item, (torch.nn.Module, type)):
             yield from (inspect.getattr_static(item, name, None) for name in names)
         if isinstance(item, torch.nn.Module):
-            yield from (item._modules.get(name) for name in names)
+            yield from (child for name, child in item.named_children() if name in names)
 
 
 def _keys_in_sight(frame: FrameType, before: tuple[int, ...]) -> list[int]:
@@ -177,10 +177,15 @@ def _numbers_in_names(frame: FrameType) -> list[int]:
     """The integers in the names of attributes and keys in sight: ``p400`` is chosen by ``"p%d" % n``."""
     names: dict[str, None] = {}
     for item in _in_sight(frame):
-        tables = [item] if isinstance(item, (dict, set, frozenset)) else []
+        if isinstance(item, (dict, set, frozenset, tuple, list)):
+            names.update((key, None) for key in item if isinstance(key, str))
         if isinstance(item, torch.nn.Module):
-            tables += [vars(item), item._parameters, item._buffers, item._modules]
-        names.update((key, None) for table in tables for key in table if isinstance(key, str))
+            own = (
+                item.named_children(),
+                item.named_parameters(recurse=False),
+                item.named_buffers(recurse=False),
+            )
+            names.update((key, None) for key in (*vars(item), *(name for pairs in own for name, _ in pairs)))
         if isinstance(item, str) and any(item is constant for constant in frame.f_code.co_consts):
             names[item] = None
     found = (number for name in names for number in re.findall(r"\d+", name))

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree
 
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, Shapes, answered
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import Rule, make_tensors, rules_of
 from anyshape.source.lines import let_go
 from anyshape.torch_bridge import control_flow, process, tracing, work
+from anyshape.torch_bridge.tensors import leaves_of
 
 __all__ = ["Axis", "Call", "Oracle", "Point", "Trial", "axis_name"]
 
@@ -94,7 +94,7 @@ class _Counter(TorchFunctionMode):
 
 def _sizes(given: Any) -> tuple[Any, ...]:
     """All that arguments say of sizes: shapes and numbers, in order."""
-    leaves = _pytree.tree_leaves(given)
+    leaves = leaves_of(given)
     return tuple(tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else str(leaf) for leaf in leaves)
 
 

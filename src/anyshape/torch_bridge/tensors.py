@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
+from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["mark", "unseen"]
+__all__ = ["leaves_of", "mark", "unseen"]
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    """What nested arguments hold, one by one."""
+    return _pytree.tree_leaves(tree)
 
 
 def mark(tensor: torch.Tensor) -> tuple[int, int]:
