@@ -101,7 +101,7 @@ class Meanings:
     def _is(self, size: Expr, name: str, at: int) -> bool:
         try:
             return size.evaluate(self.rows[at]) == self.watches[at].sizes[name]
-        except ArithmeticError:
+        except (ArithmeticError, ValueError):
             return False
 
     def _fitted(self, name: str, places: Sequence[int]) -> Expr | None:
