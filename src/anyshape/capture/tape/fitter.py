@@ -19,6 +19,7 @@ Sizes = Mapping[str, int]
 # The number of a way; or a condition, and what to decide where it holds and where it does not.
 Decision = int | tuple[Relation, "Decision", "Decision"]
 MOST_QUESTIONS = 3
+BY_CHANCE = ("log2(", "min(", "max(")
 
 
 class Undecided(CaptureFault):
@@ -147,6 +148,19 @@ class Fitter:
             fault.rows = self.rows
             raise fault
         return made
+
+    def rounds(self, column: Sequence[int], where: SourceLine | None) -> Any:
+        """How often a loop runs. One that halves something until it is small enough is not fitted by chance."""
+        found = self.leaf(column, (), where)
+        if (int, *column) in self.computed or not any(word in str(found) for word in BY_CHANCE):
+            return found
+        raise NoExpression(
+            tuple(column),
+            f"how often a loop runs follows no simple rule of {_own(self.names)}: "
+            f"{_examples(self.rows, column, self.names)}",
+            where=where,
+            hint="Compute the number of rounds from the sizes, and loop over range().",
+        )
 
     def _cut_off(self, column: Sequence[int], atoms: Sequence[Expr]) -> Expr | None:
         """What Python computed, as far as a tensor goes: a slice up to ``k`` ends where the axis ends."""

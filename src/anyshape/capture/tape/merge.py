@@ -243,7 +243,7 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], fitter: Fit
     first, plan = column[0], column[0].body.plan
     going = None
     try:
-        count = fitter.leaf([step.args[0] for step in column], (), first.where)
+        count = fitter.rounds([step.args[0] for step in column], first.where)
     except NoExpression:
         going = _while(column)
         if going is None:
