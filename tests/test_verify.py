@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -301,3 +302,11 @@ def test_a_further_example_outside_what_was_declared() -> None:
         anyshape.export(
             nn.ReLU(), torch.randn(3), shapes={"input": "n"}, dims={"n": "1..9"}, examples=[torch.randn(11)]
         )
+
+
+def test_a_result_of_too_many_numbers_is_not_run(doubles: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("anyshape.verify.verify")
+    monkeypatch.setattr(module, "MOST_RESULTS", 10)
+    sizes = dict.fromkeys(doubles.agreed.generic, 60)
+    row = check(Pretend(lambda x: x * 2), doubles, sizes)  # type: ignore[arg-type]
+    assert row.outcome == "not run" and row.why == "the result has too many numbers to be compared here"
