@@ -157,6 +157,10 @@ def by_its_text(self: Any, x: Tensor) -> Tensor:
     return x * 2 if str(x.shape[1]) in ["64", "300"] else x
 
 
+def both_far(self: Any, x: Tensor) -> Tensor:
+    return x * 3 if x.shape[0] >= 64 and x.shape[1] % 300 == 0 else x
+
+
 SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (far, (2, 5), [(2, 333), (2, 334), (1, 700)]),
     (area, (3, 7), [(50, 100), (50, 101), (2, 2501), (1, 5000)]),
@@ -184,6 +188,7 @@ SIZES: list[tuple[Callable[..., Tensor], Shape, list[Shape]]] = [
     (last_of_many, (2, 5), [(2, 499), (2, 500), (1, 501), (2, 900)]),
     (two_turns, (2, 5), [(2, 100), (2, 300), (2, 301), (1, 400), (2, 600), (2, 601)]),
     (by_its_text, (2, 5), [(2, 63), (2, 64), (2, 299), (2, 300), (1, 301)]),
+    (both_far, (2, 5), [(64, 300), (64, 301), (63, 300), (70, 600)]),
     (latter_half, (2, 8), [(2, 7), (8, 3), (74, 7), (74, 8), (5, 2), (5, 3), (9, 9)]),
 ]
 

@@ -136,20 +136,26 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes, text: str) -> tuple[lis
     cheap.sort(
         key=lambda item: (min(item[1].values()) < 2, contract.elements(item[1]), sorted(item[1].items()))
     )
+    # Elsewhere than where it was asked, the model may not come to it: then the other dims stay as they are.
+    here_only = [item for item in cheap if all(item[1][n] == base[n] for n in base if n != item[0])]
     found: dict[str, dict[str, int]] = {}
     reached: set[str] = set()
-    tries: dict[str, int] = {}
-    for name, row in cheap:
-        tries[name] = tries.get(name, 0) + 1
-        if name not in reached and tries[name] <= MOST_TRIES and traces.runs(row):
-            watch = traces.at(row).watch
-            if not text or (
-                watch is not None and any(item.condition.text == text for item in watch.decisions)
-            ):
-                reached.add(name)
-                found[name] = row
-            found.setdefault(name, row)
+    for options in (cheap, here_only):
+        tries: dict[str, int] = {}
+        for name, row in options:
+            tries[name] = tries.get(name, 0) + 1
+            if name not in reached and tries[name] <= MOST_TRIES and traces.runs(row):
+                found.setdefault(name, row)
+                if _asks(traces, row, text):
+                    reached.add(name)
+                    found[name] = row
     return list(found.values()), bool(cheap) or not legal
+
+
+def _asks(traces: Traces, row: Sizes, text: str) -> bool:
+    """Whether a run made a decision; one that no run made, as it is about a computed number, is made by all."""
+    watch = traces.at(row).watch
+    return not text or (watch is not None and any(item.condition.text == text for item in watch.decisions))
 
 
 def _around(traces: Traces, turn: Turn, row: Sizes) -> Iterator[dict[str, int]]:
