@@ -174,7 +174,7 @@ def _keys_in_sight(frame: FrameType, before: tuple[int, ...]) -> list[int]:
 
 
 def _numbers_in_names(frame: FrameType) -> list[int]:
-    """The integers in the names of attributes and keys in sight: ``p400`` is chosen by ``"p%d" % n``."""
+    """The integers in the names of attributes and keys in sight: ``p400`` is chosen by ``f"p{n}"``."""
     names: dict[str, None] = {}
     for item in _in_sight(frame):
         if isinstance(item, (dict, set, frozenset, tuple, list)):
