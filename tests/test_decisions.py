@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -406,3 +407,33 @@ def test_the_global_generator_is_left_as_it_was() -> None:
     before = torch.get_rng_state()
     anyshape.export(nn.Dropout(0.5).eval(), torch.ones(2, 5))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def in_a_text(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if f"{x.shape[1]}".endswith("00") else x  # a text of a size
+
+
+def among(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if np.isin(x.shape[1], [300, 7]) else x
+
+
+def longest(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if np.array(x.shape).max() > 200 else x
+
+
+def test_what_becomes_of_a_size_in_a_text_is_not_guessed(line_in: Any) -> None:
+    with pytest.raises(CaptureFault, match="a size that it made a text of, or handed to numpy") as caught:
+        anyshape.export(Net(in_a_text), torch.randn(2, 5))
+    assert caught.value.where is not None and caught.value.where.line == line_in(
+        __file__, "# a text of a size"
+    )
+
+
+@pytest.mark.parametrize("function", [among, longest])
+def test_a_size_in_numpy_is_a_decision_by_the_numbers_beside_it(function: Any, tmp_path: Any) -> None:
+    model = Net(function)
+    anyshape.export(model, torch.randn(2, 5), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for size in (1, 6, 7, 200, 201, 299, 300, 301):
+        x = torch.randn(2, size)
+        assert torch.allclose(torch.as_tensor(run(x)), model(x)), size

@@ -13,7 +13,8 @@ from torch.nn.functional import pad
 from anyshape.capture.tape import Apart, Fitter, NoExpression, record
 from anyshape.capture.tape.constants import fitted_constant, index_tensor, sizes_tensor
 from anyshape.capture.tape.formulas import shared_formulas
-from anyshape.capture.tape.merge import lined_up, merged, numbered
+from anyshape.capture.tape.merge import lined_up, merged
+from anyshape.capture.tape.numbering import numbered
 from anyshape.capture.tape.steps import Step, Tape, Value
 from anyshape.dims import Expr, Real
 from anyshape.errors import CaptureFault, SourceLine

@@ -8,7 +8,7 @@ through the model. A rung may succeed and still be wrong at some size: verify is
 
 from __future__ import annotations
 
-from anyshape.capture.decisions import Turn, Turns, explored
+from anyshape.capture.decisions import Turn, Turns, Unseen, explored
 from anyshape.capture.differential import parting
 from anyshape.capture.program import Guard, Limit, Program
 from anyshape.capture.regions import ends
@@ -26,6 +26,7 @@ __all__ = [
     "Traces",
     "Turn",
     "Turns",
+    "Unseen",
     "capture_symbolic",
     "capture_values",
     "ends",

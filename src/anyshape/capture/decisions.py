@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anyshape.capture.differential import first_rows
+from anyshape.capture.differential import first_rows, parting
 from anyshape.capture.meanings import Earlier, Meanings, path_of
 from anyshape.capture.traces import Traces
 from anyshape.contract.contract import Contract
@@ -19,9 +19,9 @@ from anyshape.dims import Expr, Relation
 from anyshape.dims.formula import Formula, as_relation, is_whole
 from anyshape.dims.names import is_reserved
 from anyshape.dims.turns import crossings, period_of, turning
-from anyshape.errors import SourceLine
+from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Turn", "Turns", "explored"]
+__all__ = ["Turn", "Turns", "Unseen", "explored"]
 
 Sizes = Mapping[str, int]
 
@@ -30,6 +30,9 @@ STEPS = (2, 5, 13, 34, 89)
 MOST_CROSSED = 40
 MOST_TRIES = 4
 MOST_STILL = 1000
+MOST_LEAKED = 3
+# Of many digits and factors.
+VALUES = (10, 11, 12, 16, 20, 21, 50, 64, 99, 100, 101, 128, 200, 256, 300, 512, 1000)
 MOST_NUMBERS = 4_000_000  # in the inputs of a run that only crosses a decision
 
 
@@ -63,6 +66,10 @@ class Turns:
     found: tuple[Turn, ...]
     rows: tuple[dict[str, int], ...]
     beyond: tuple[Turn, ...] = ()  # those whose other side is too large to be run here
+
+
+class Unseen(CaptureFault):
+    """A decision that is known to be there, but not by which condition: no rung can follow it."""
 
 
 def explored(traces: Traces) -> Turns:
@@ -103,7 +110,42 @@ def explored(traces: Traces) -> Turns:
                 rows += [other for other in (row, *_around(traces, turn, row)) if other not in rows]
             if not reachable:
                 beyond.append(turn)
+    rows += [row for row in _where_leaked(traces, meaning) if row not in rows]
     return Turns(turns, tuple(rows), tuple(beyond))
+
+
+def _where_leaked(traces: Traces, meaning: Meanings) -> Iterator[dict[str, int]]:
+    """Sizes that tell what becomes of a number which goes into a text or into numpy, where it is not seen any more.
+
+    `Unseen` where the model goes another way there, though all decisions that are seen go the same way.
+    """
+    base = meaning.rows[0]
+    home, watch = traces.at(base), meaning.watches[0]
+    for part, where in itertools.islice(watch.leaked.items(), MOST_LEAKED):
+        for value in VALUES:
+            condition = meaning.of(Formula("==", (part, value)), base)
+            row = None if condition is None else _meeting(traces, condition, base)
+            if row is None:
+                continue
+            yield row
+            there = traces.at(row)
+            assert there.watch is not None
+            if path_of(there.watch) == meaning.paths[0] and parting(home, there) is not None:
+                raise Unseen(
+                    "the model goes another way by a size that it made a text of, or handed to numpy: "
+                    f"at {', '.join(f'{name} = {size}' for name, size in row.items())}",
+                    where=where,
+                    hint="Compare the size itself, as in `if n % 10 == 0`.",
+                )
+
+
+def _meeting(traces: Traces, condition: Formula, base: Sizes) -> dict[str, int] | None:
+    """Sizes near the base at which a condition holds and the model runs."""
+    contract = traces.agreed.contract
+    turn = Turn(condition, None, None, period_of(condition), condition.names)
+    rows = (row for _, row in crossings(turn, base, contract.ranges, contract.allows) if turn.holds(row))
+    cheap = (row for row in rows if contract.elements(row) <= MOST_NUMBERS)
+    return next((row for row in cheap if traces.runs(row)), None)
 
 
 def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:

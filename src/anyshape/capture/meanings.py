@@ -120,7 +120,31 @@ class Meanings:
         before = [size for size in self.known.values() if size is not None and size.constant is None]
         atoms = [size for size in dict.fromkeys(before) if size.name is None][-MOST_ATOMS:]
         rows = [self.rows[k] for k in places]
-        return _plainly(fit(rows, column)) or _plainly(fit(rows, column, atoms))
+        return (
+            _plainly(fit(rows, column))
+            or self._computed(name, places, column)
+            or _plainly(fit(rows, column, atoms))
+        )
+
+    def _computed(self, name: str, places: Sequence[int], column: Sequence[int]) -> Expr | None:
+        """What Python computed from sizes before, and had the same value in all runs: how long a slice is to be."""
+        if len(set(column)) < FEWEST_VALUES:
+            return None
+        first = self.watches[places[0]].sizes
+        before = set(itertools.takewhile(lambda other: other != name, first))
+        for number, value in self.watches[places[0]].numbers.items():
+            if value == column[0] and type(value) is int and self._column(number, places) == column:
+                over = self._over_dims(number, before, places[0])
+                if over is not None:
+                    return as_expr(over)
+        return None
+
+    def _over_dims(self, part: Part, before: set[str], at: int) -> Part | None:
+        """A number over the dims alone, if all sizes in it are known and came ``before``."""
+        sizes = {other for other in names_of(part) if is_reserved(other)}
+        known = {other: self._size(other, at) for other in sizes & before - self.data}
+        replacements = {other: found for other, found in known.items() if found is not None}
+        return replaced(part, replacements) if len(replacements) == len(sizes) else None
 
     def _told(self, name: str, places: Sequence[int], column: Sequence[int]) -> Expr | None:
         """A size, and what Python computed from that very size to be added to it.
@@ -135,13 +159,10 @@ class Meanings:
         for size, number in reversed(self._padded(tuple(places)).get(tuple(column), ())):
             if still and not self._same_axis(size, name, places[0]):
                 continue
-            sizes = {other for other in names_of(size) | number.names if is_reserved(other)}
-            known = {other: self._size(other, places[0]) for other in sizes & before - self.data}
-            replacements = {other: found for other, found in known.items() if found is not None}
-            if len(replacements) == len(sizes):
-                total = [as_expr(replaced(part, replacements)) for part in (size, number)]
-                if total[0] is not None and total[1] is not None:
-                    return total[0] + total[1]
+            parts = [self._over_dims(part, before, places[0]) for part in (size, number)]
+            total = [as_expr(part) if part is not None else None for part in parts]
+            if total[0] is not None and total[1] is not None:
+                return total[0] + total[1]
         return None
 
     def _same_axis(self, size: Part, name: str, at: int) -> bool:

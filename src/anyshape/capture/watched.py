@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import itertools
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from anyshape.dims import Expr
@@ -77,6 +79,7 @@ class Watch:
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
+    leaked: dict[Part, SourceLine | None] = field(default_factory=dict)  # what went into a text, or numpy
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
     _hashed: tuple[Any, tuple[int, ...]] = (None, ())
     _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
@@ -129,12 +132,18 @@ class Watch:
         self._hashed = step, (*before, value)
         return before
 
-    def look_up(self, formula: Part, value: int, keys: Iterable[int]) -> None:
+    def look_up(self, formula: Part, value: float, keys: Iterable[int]) -> None:
         """A number goes into a key or a name: each of those in sight that it could have been is a decision."""
         if isinstance(formula, (Expr, Formula)):
             for key in itertools.islice(keys, MOST_KEYS):
                 if key != value:  # what a cache has just put in is not one of them
                     self.decide(Formula("==", (formula, key)), False)
+
+    def leak(self, formula: Part, value: float, keys: Iterable[int]) -> None:
+        """A number goes where nothing more is seen of it."""
+        self.look_up(formula, value, keys)
+        if isinstance(formula, (Expr, Formula)):
+            self.leaked.setdefault(formula, innermost_caller())
 
     def note(self, formula: Formula, value: float) -> None:
         if len(self.numbers) < MOST_FORMULAS:
@@ -223,8 +232,14 @@ class Size(int):
 
     def __format__(self, spec: str) -> str:
         if _watch is not None and not _watch.paused:
-            _watch.look_up(self.formula, _plain(self), _numbers_in_names(_user_frame(sys._getframe(1))))
+            _watch.leak(self.formula, _plain(self), _numbers_in_names(_user_frame(sys._getframe(1))))
         return format(_plain(self), spec)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _in_numpy(function, args, kwargs)
+
+    def __array_ufunc__(self, function: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return _in_numpy(getattr(function, method), args, kwargs)
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -239,9 +254,29 @@ class Size(int):
         return _made("bit_length", self)  # type: ignore[no-any-return]
 
 
+def _is_between(filename: str) -> bool:
+    return filename == __file__ or f"{os.sep}numpy{os.sep}" in filename or filename.startswith("<__array")
+
+
+def _in_numpy(function: Any, args: Any, kwargs: Any) -> Any:
+    """What numpy makes of watched numbers, which are plain numbers there."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (Size, Measure)):
+            if _watch is not None and not _watch.paused:
+                keys = _keys_in_sight(_user_frame(sys._getframe(1)), ())
+                _watch.leak(value.formula, _plain(value), keys)
+            return _plain(value)
+        if type(value) in (list, tuple):
+            return type(value)(map(plain, value))
+        return value
+
+    return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+
+
 def _user_frame(frame: FrameType) -> FrameType:
-    """The frame that asked, behind those of this file."""
-    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+    """The frame that asked, behind those of this file and of numpy's."""
+    while _is_between(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
@@ -260,6 +295,9 @@ class Measure(float):
         return float, (float.__float__(self),)
 
     __hash__ = float.__hash__
+
+    __array_function__ = Size.__array_function__
+    __array_ufunc__ = Size.__array_ufunc__
 
     def __bool__(self) -> bool:
         return bool(_made("!=", self, 0))
@@ -329,12 +367,14 @@ class Integer(int, metaclass=_KindOfInteger):
     """Stands for ``int``."""
 
     stands_for = int
+    dtype = np.dtype(int)  # what numpy takes it for
 
 
 class Real(float, metaclass=_KindOfFloat):
     """Stands for ``float``."""
 
     stands_for = float
+    dtype = np.dtype(float)
 
 
 def speaking(number: float) -> float:

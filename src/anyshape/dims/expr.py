@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, Union
 
+from anyshape.dims.compute import Function, function_of, isqrt_of, log2_of
 from anyshape.errors import UsageError
 
 __all__ = [
@@ -62,12 +63,6 @@ class Call:
     arguments: tuple[Expr, ...] = field(compare=False)
     formula: Computation | None = field(default=None, compare=False)
 
-    def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """The value of the call at these sizes."""
-        if self.formula is not None:
-            return int(self.formula.evaluate(sizes))
-        return _COMPUTE[self.function](*[argument.evaluate(sizes) for argument in self.arguments])
-
     def substitute(self, replacements: Mapping[str, Expr | int]) -> Expr:
         """The call with names replaced, simplified again."""
         if self.formula is not None:
@@ -75,8 +70,17 @@ class Call:
         return _APPLY[self.function](*[argument.substitute(replacements) for argument in self.arguments])
 
 
+class _Once:
+    """What is found out about an expression once, and asked for again and again."""
+
+    __slots__ = ("_function", "_names")
+
+    _function: Function
+    _names: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Expr:
+class Expr(_Once):
     """An exact integer expression of named dims, in canonical form.
 
     >>> h = Expr.of("h")
@@ -112,14 +116,14 @@ class Expr:
         >>> sorted((Expr.of("past") + Expr.of("seq") // 2).names)
         ['past', 'seq']
         """
-        found: set[str] = set()
-        for monomial, _ in self.terms:
-            for atom, _ in monomial:
-                if isinstance(atom, str):
-                    found.add(atom)
-                else:
-                    found.update(*(argument.names for argument in atom.arguments))
-        return frozenset(found)
+        try:
+            return self._names
+        except AttributeError:
+            atoms = [atom for monomial, _ in self.terms for atom, _ in monomial]
+            found = {atom for atom in atoms if isinstance(atom, str)}
+            found.update(*(part.names for atom in atoms if isinstance(atom, Call) for part in atom.arguments))
+            object.__setattr__(self, "_names", frozenset(found))
+            return self._names
 
     @property
     def is_arithmetic(self) -> bool:
@@ -163,13 +167,12 @@ class Expr:
         >>> (Expr.of("h") // 4 + 1).evaluate({"h": 9})
         3
         """
-        total = 0
-        for monomial, coefficient in self.terms:
-            for atom, power in monomial:
-                value = sizes[atom] if isinstance(atom, str) else atom.evaluate(sizes)
-                coefficient *= value if power == 1 else value**power
-            total += coefficient
-        return total
+        try:
+            function = self._function
+        except AttributeError:
+            function = function_of(self.terms)
+            object.__setattr__(self, "_function", function)
+        return function(sizes)
 
     def substitute(self, replacements: Mapping[str, Expr | int]) -> Expr:
         """The expression with some names replaced, all at once.
@@ -369,7 +372,7 @@ def isqrt(value: Expr | int) -> Expr:
     """
     value = Expr.of(value)
     if value.constant is not None:
-        return Expr.of(_isqrt(value.constant))
+        return Expr.of(isqrt_of(value.constant))
     if len(value.terms) == 1:
         monomial, coefficient = value.terms[0]
         # The root of g**2 is g because sizes are never negative; a call might be.
@@ -388,20 +391,8 @@ def log2(value: Expr | int) -> Expr:
     """
     value = Expr.of(value)
     if value.constant is not None:
-        return Expr.of(_log2(value.constant))
+        return Expr.of(log2_of(value.constant))
     return _call("log2", value)
-
-
-def _isqrt(value: int) -> int:
-    if value < 0:
-        raise ValueError(f"isqrt({value}) is not defined: {value} is negative")
-    return math.isqrt(value)
-
-
-def _log2(value: int) -> int:
-    if value < 1:
-        raise ValueError(f"log2({value}) is not defined: {value} is not positive")
-    return value.bit_length() - 1
 
 
 def _build(terms: Mapping[Monomial, int]) -> Expr:
@@ -604,12 +595,4 @@ _APPLY: dict[str, Callable[..., Expr]] = {
     "min": minimum,
     "isqrt": isqrt,
     "log2": log2,
-}
-_COMPUTE: dict[str, Callable[..., int]] = {
-    "//": lambda dividend, divisor: dividend // divisor,
-    "%": lambda dividend, divisor: dividend % divisor,
-    "max": max,
-    "min": min,
-    "isqrt": _isqrt,
-    "log2": _log2,
 }

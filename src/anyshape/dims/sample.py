@@ -287,6 +287,10 @@ class _GenericPicker:
         # The tightest ranges choose first, as they have the least choice; what an equality gives comes last.
         self.order = sorted(levels, key=lambda name: (self.follows(name), min(self.width(name), 100)))
         self.steps = 2000
+        self.known: dict[tuple[str, int], bool] = {}
+        self.own = {
+            name: [relation for relation in space.relations if relation.names == {name}] for name in levels
+        }
 
     def width(self, name: str) -> float:
         limits = self.space.dims[name]
@@ -333,10 +337,6 @@ class _GenericPicker:
                 forced = [size for size in _touching(relation, name, row) if limits.contains(size)]
                 if forced:
                     return forced
-        nearby = range(max(limits.minimum, typical - 200), typical + 201)
-        inside = nearby if limits.maximum is None else nearby[: max(0, limits.maximum - nearby.start + 1)]
-        own = [relation for relation in self.space.relations if relation.names == {name}]
-        legal = [size for size in inside if all(_holds(relation, {name: size}) for relation in own)]
         taken = set(row.values())
 
         def coincidence(size: int) -> tuple[bool, bool, bool, bool, bool, int, int]:
@@ -350,10 +350,20 @@ class _GenericPicker:
                 size,
             )
 
-        ranked = sorted(legal, key=coincidence)
+        nearby = range(max(limits.minimum, typical - 200), typical + 201)
+        inside = nearby if limits.maximum is None else nearby[: max(0, limits.maximum - nearby.start + 1)]
+        found: list[int] = []
         # A relation such as n % m == 0 leaves no prime: keep some plain neighbours in the running.
-        neighbours = [size for size in ranked[24:] if abs(size - typical) <= 8]
-        return ranked[:24] + neighbours
+        for size in sorted(inside, key=coincidence):
+            if (len(found) < 24 or abs(size - typical) <= 8) and self.legal(name, size):
+                found.append(size)
+        return found
+
+    def legal(self, name: str, size: int) -> bool:
+        """Whether a size is allowed by all that is asked of this name alone."""
+        if (name, size) not in self.known:
+            self.known[name, size] = all(_holds(relation, {name: size}) for relation in self.own[name])
+        return self.known[name, size]
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -66,7 +67,8 @@ def tabulate(rows: Sequence[Mapping[str, int]], atoms: Sequence[Expr]) -> Table:
 def _table(names: tuple[str, ...], rows: tuple[Cells, ...], atoms: tuple[Expr, ...]) -> Table:
     unique = {row: at for at, row in reversed(list(enumerate(rows)))}
     places = sorted(unique.values())
-    base = max(places, key=lambda at: (sum(_apart(rows[at], rows[other]) == 1 for other in places), -at))
+    beside = _neighbours(unique)
+    base = max(places, key=lambda at: (beside[rows[at]], -at))
     order = sorted(places, key=lambda at: (at != base, -_apart(rows[base], rows[at]), at))
     columns = [
         Column(Expr.of(name), tuple(rows[at][place] for at in order)) for place, name in enumerate(names)
@@ -88,6 +90,13 @@ def _table(names: tuple[str, ...], rows: tuple[Cells, ...], atoms: tuple[Expr, .
         for column in every
     )
     return Table(tuple(order), tuple(varying), every, known, slices, touches, not names)
+
+
+def _neighbours(rows: Iterable[Cells]) -> dict[Cells, int]:
+    """For each of these rows, of which no two are alike, how many differ from it in one place alone."""
+    rests = {row: [(at, row[:at], row[at + 1 :]) for at in range(len(row))] for row in rows}
+    sharing = Counter(rest for without in rests.values() for rest in without)
+    return {row: sum(sharing[rest] - 1 for rest in without) for row, without in rests.items()}
 
 
 def _apart(row: Cells, other: Cells) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from anyshape.dims.bounds import Range, Relation
@@ -25,7 +26,7 @@ MOST_TURNS = 6  # along one dim: the first ones and the last
 
 
 class Condition(Protocol):
-    """A condition on sizes."""
+    """A condition on sizes; two that are equal hold at the same sizes."""
 
     @property
     def names(self) -> frozenset[str]: ...
@@ -43,6 +44,17 @@ def turning(condition: Condition, sizes: Sizes, name: str, limits: Range) -> lis
 
     Of many, the first, those nearest to the dim's own size, and the last.
     """
+    asked = tuple((other, size) for other, size in sizes.items() if other == name or other in condition.names)
+    try:
+        return list(_turned(condition, asked, name, limits))  # type: ignore[arg-type]
+    except TypeError:  # a condition that can't be hashed
+        return _turning(condition, asked, name, limits)
+
+
+def _turning(
+    condition: Condition, given: tuple[tuple[str, int], ...], name: str, limits: Range
+) -> list[tuple[int, int]]:
+    sizes = dict(given)
     end = FARTHEST if limits.maximum is None else min(limits.maximum, FARTHEST)
 
     def holds(size: int) -> bool:
@@ -60,6 +72,9 @@ def turning(condition: Condition, sizes: Sizes, name: str, limits: Range) -> lis
         return found
     nearest = sorted(found, key=lambda pair: abs(pair[0] - here))[:2]
     return sorted({*found[: MOST_TURNS - 3], *nearest, found[-1]})
+
+
+_turned = lru_cache(maxsize=4096)(_turning)  # asked again and again, as a model is split into its ways
 
 
 def _places(start: int, end: int, period: int) -> list[int]:

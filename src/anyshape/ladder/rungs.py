@@ -14,6 +14,7 @@ from anyshape.capture import (
     Program,
     Traces,
     Turns,
+    Unseen,
     capture_symbolic,
     capture_values,
     ends,
@@ -53,9 +54,14 @@ class Ground:
 
 
 def watched(traces: Traces) -> Ground:
-    """The first rung: what a few ordinary runs say of the model's decisions; nothing, where they can't be had."""
+    """The first rung: what a few ordinary runs say of the model's decisions; nothing, where they can't be had.
+
+    `Unseen` where the model decides by a size in a way that no rung could follow.
+    """
     try:
         return Ground(traces, turns=NONE_KNOWN if traces.case.on_meta else explored(traces))
+    except Unseen:
+        raise
     except CaptureFault:
         return Ground(traces)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from anyshape.capture.tape.contexts import context_of
-from anyshape.capture.tape.merge import numbered
+from anyshape.capture.tape.numbering import numbered
 from anyshape.capture.tape.steps import Step, Tape, Value, Way, chosen, leaves
 
 __all__ = ["MOST_WAYS", "by_numbers", "chosen_between", "rewired"]

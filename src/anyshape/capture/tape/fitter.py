@@ -149,9 +149,9 @@ class Fitter:
             raise fault
         return made
 
-    def rounds(self, column: Sequence[int], where: SourceLine | None) -> Any:
+    def rounds(self, column: Sequence[int], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
         """How often a loop runs. One that halves something until it is small enough is not fitted by chance."""
-        found = self.leaf(column, (), where)
+        found = self.leaf(column, atoms, where)
         if (int, *column) in self.computed or not any(word in str(found) for word in BY_CHANCE):
             return found
         raise NoExpression(

@@ -15,7 +15,8 @@ from anyshape.capture.tape.choose import chosen_between, rewired
 from anyshape.capture.tape.joins import joined_in_groups, joined_one_by_one
 from anyshape.capture.tape.loop_step import draft_of, with_results
 from anyshape.capture.tape.loop_values import Plan, cut, plan_of
-from anyshape.capture.tape.merge import Apart, lined_up, numbered
+from anyshape.capture.tape.merge import Apart, go_along
+from anyshape.capture.tape.numbering import Numbering
 from anyshape.capture.tape.skipped import filled_in, lacks_a_step, rounds_filled_in
 from anyshape.capture.tape.steps import Step, Tape, Value, either, leaves, map_leaves, repeated, rolled
 from anyshape.capture.tape.unpack import in_order_of_use, parts_differ, unpacked
@@ -33,30 +34,33 @@ def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
     """
     made = list(tapes)
     signs, alike = _Signs(), 0
+    names = [Numbering(tape) for tape in tapes]
     for _ in range(MOST_LOOPS):
         try:
-            lined_up(made, alike)
+            go_along(names, alike)
         except Apart as apart:
-            changed = _closer(made, apart, signs, loosely=not choices)
+            changed = _closer(names, apart, signs, loosely=not choices)
             if changed is None and choices:
                 changed = rewired(made, apart.number) or _chosen(made, apart, signs)
-                changed = changed or _closer(made, apart, signs, loosely=True)
+                changed = changed or _closer(names, apart, signs, loosely=True)
             if changed is None:
                 changed = _rewritten(made, apart, signs)
             if changed is None:
                 raise
-            alike = min(_unchanged(old, new) for old, new in zip(made, changed, strict=True))
-            made = changed
+            kept = [_unchanged(old, new, apart.number) for old, new in zip(made, changed, strict=True)]
+            for numbering, tape, count in zip(names, changed, kept, strict=True):
+                numbering.changed(tape, count)
+            alike, made = min(kept), changed
         else:
             return made
-    lined_up(made)
+    go_along(names)
     return made
 
 
-def _unchanged(old: Tape, new: Tape) -> int:
-    """How many steps two tapes have in common from the start."""
-    pairs = enumerate(zip(old.steps, new.steps, strict=False))
-    return next((k for k, (one, two) in pairs if one is not two), min(len(old.steps), len(new.steps)))
+def _unchanged(old: Tape, new: Tape, end: int) -> int:
+    """How many steps two tapes have in common from the start, of those before ``end``."""
+    pairs = enumerate(zip(old.steps[:end], new.steps, strict=False))
+    return next((k for k, (one, two) in pairs if one is not two), min(end, len(old.steps), len(new.steps)))
 
 
 def _chosen(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
@@ -72,20 +76,25 @@ def _alike(tapes: Sequence[Tape]) -> list[Tape] | None:
 
 
 class _Signs(dict[Step, Any]):
-    """The sign of each step, made once."""
+    """The sign of each step, made once; equal ones are the same object, and so quick to compare."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._same: dict[Any, Any] = {}
 
     def __missing__(self, step: Step) -> Any:
-        self[step] = _sign(step)
+        sign = _sign(step)
+        self[step] = self._same.setdefault(sign, sign)
         return self[step]
 
 
-def _closer(tapes: Sequence[Tape], apart: Apart, known: _Signs, loosely: bool) -> list[Tape] | None:
+def _closer(names: Sequence[Numbering], apart: Apart, known: _Signs, loosely: bool) -> list[Tape] | None:
     """The tapes with one more difference gone; ``loosely``, a loop's last round may lack a step of the others."""
-    here = apart.number
+    here, tapes = apart.number, [numbering.tape for numbering in names]
     signs = [[known[step] for step in tape.steps] for tape in tapes]
     if parts_differ(apart.steps):
         return unpacked(tapes, here)
-    filled = filled_in(tapes, [numbered(tape) for tape in tapes], signs, here)
+    filled = filled_in(tapes, [numbering.up_to(here + 1) for numbering in names], signs, here)
     if filled is not None:
         return filled
     # A round that starts amid the next has numbers of both: those which go up evenly tell where it starts.

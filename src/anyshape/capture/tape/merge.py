@@ -14,6 +14,7 @@ from anyshape.capture.tape.constants import fitted_constant
 from anyshape.capture.tape.contexts import Place, made_by, number_places, shared_contexts
 from anyshape.capture.tape.fitter import Decision, Fitter, NoExpression
 from anyshape.capture.tape.formulas import shared_formulas
+from anyshape.capture.tape.numbering import Numbering
 from anyshape.capture.tape.steps import (
     LoopBody,
     Split,
@@ -30,7 +31,7 @@ from anyshape.capture.tape.steps import (
 from anyshape.dims import Expr, names
 from anyshape.errors import SourceLine
 
-__all__ = ["Apart", "lined_up", "merged", "numbered"]
+__all__ = ["Apart", "go_along", "lined_up", "merged"]
 
 Sizes = Mapping[str, int]
 
@@ -43,37 +44,27 @@ class Apart(Exception):
         self.number, self.steps = number, steps
 
 
-def lined_up(tapes: Sequence[Tape], known: int = 0) -> list[list[Step]]:
-    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers.
+def lined_up(tapes: Sequence[Tape]) -> list[list[Step]]:
+    """For each step of the first tape, the same step of every tape; `Apart` where they differ in more than numbers."""
+    go_along([Numbering(tape) for tape in tapes])
+    return [list(steps) for steps in zip(*(tape.steps for tape in tapes), strict=True)]
 
-    The first ``known`` steps are known to be the same.
-    """
-    names = [numbered(tape) for tape in tapes]
+
+def go_along(numberings: Sequence[Numbering], known: int = 0) -> None:
+    """Go along all tapes at once; `Apart` where they differ. The first ``known`` steps are known to be the same."""
+    tapes = [numbering.tape for numbering in numberings]
     longest = max(len(tape.steps) for tape in tapes)
     for number in range(known, longest):
         here = [tape.steps[number] if number < len(tape.steps) else None for tape in tapes]
+        names = [numbering.up_to(number + 1) for numbering in numberings]
         first = here[0]
         for step, ids in zip(here[1:], names[1:], strict=True):
             if first is None or step is None or not _alike(first, names[0], step, ids):
                 raise Apart(number, here)
-    outputs = [[ids[value] for value in tape.outputs] for tape, ids in zip(tapes, names, strict=True)]
+    every = [numbering.all() for numbering in numberings]
+    outputs = [[ids[value] for value in tape.outputs] for tape, ids in zip(tapes, every, strict=True)]
     if any(item != outputs[0] for item in outputs):
         raise Apart(longest, [])
-    return [list(steps) for steps in zip(*(tape.steps for tape in tapes), strict=True)]
-
-
-def numbered(tape: Tape) -> dict[Value, Any]:
-    """A name for each value that is the same on every tape: constants by their name, or in the order of their use."""
-    ids: dict[Value, Any] = {value: ("input", k) for k, value in enumerate(tape.inputs)}
-    for number, step in enumerate(tape.steps):
-        for value in step.inputs:
-            if value not in ids:
-                ids[value] = ("constant", tape.names.get(value, (number, len(ids))))
-        for k, value in enumerate(step.outputs):
-            ids[value] = ("step", number, k)
-    for value in tape.outputs:
-        ids.setdefault(value, ("constant", tape.names.get(value, "output")))
-    return ids
 
 
 def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:
@@ -241,15 +232,15 @@ def _explained_value(values: Sequence[Value], atoms: Sequence[Expr], fitter: Fit
 def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
     """A loop of all tapes as one: its rounds are so many more rows, in which the round's number is a size as well."""
     first, plan = column[0], column[0].body.plan
+    before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
     going = None
     try:
-        count = fitter.rounds([step.args[0] for step in column], first.where)
+        count = fitter.rounds([step.args[0] for step in column], _measures(column, inputs), first.where)
     except NoExpression:
         going = _while(column)
         if going is None:
             raise
         count = MOST_ROUNDS
-    before, outside = inputs[: len(first.args[1])], inputs[len(first.args[1]) :]
     index = names.round_of(fitter.depth)
     rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
     rows = [{**fitter.rows[k], index: i} for k, i in rounds]
@@ -291,6 +282,19 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], fitter: Fit
         for values in zip(*(step.outputs for step in column), strict=True)
     )
     return replace(first, args=(count, list(before), list(outside)), outputs=outputs, body=body)
+
+
+def _measures(column: Sequence[Step], inputs: Sequence[Value]) -> list[Expr]:
+    """What the number of a loop's rounds may hang on: the sizes that it is given, and by how much it goes on."""
+    sizes = [size for value in inputs for size in value.shape if isinstance(size, Expr)]
+    longest = max(column, key=lambda step: len(step.body.blocks)).body.blocks
+    one, two = (
+        [leaf for step in block for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int]
+        for block in (longest[0], longest[1 % len(longest)])
+    )
+    strides = [abs(later - earlier) for earlier, later in zip(one, two, strict=False)]
+    known = [Expr.of(stride) for stride in strides if stride > 1][:MOST_MEASURES]
+    return list(dict.fromkeys((*known, *sizes)))
 
 
 def _explained_choice(column: Sequence[Step], inputs: Sequence[Value], fitter: Fitter) -> Step:
@@ -340,6 +344,7 @@ def _split(decision: Decision, ways: Mapping[int, Tape], where: SourceLine | Non
 
 
 MOST_ROUNDS = 1 << 31
+MOST_MEASURES = 4
 
 
 def _while(column: Sequence[Step]) -> tuple[int, int, int] | None:

@@ -26,6 +26,7 @@ def filled_in(
     tapes: Sequence[Tape], ids: Sequence[Ids], signs: Sequence[Sequence[Any]], here: int
 ) -> list[Tape] | None:
     """The tapes with a step put in at ``here`` where it is missing; None if it is not that what they differ in."""
+    fronts: dict[int, Step] = {}
     for model, tape in enumerate(tapes):
         if here >= len(tape.steps) or tape.steps[here].target not in NEUTRAL:
             continue
@@ -33,25 +34,25 @@ def filled_in(
         source = ids[model].get(tape.steps[here].args[0])
         have = [k for k in range(len(tapes)) if here < len(signs[k]) and signs[k][here] == wanted]
         have = [k for k in have if ids[k].get(tapes[k].steps[here].args[0]) == source]
-        steps = [_from_the_front(tapes[k].steps[here]) for k in have]
-        made = list(tapes)
-        for k, step in zip(have, steps, strict=True):
-            made[k] = replace(tapes[k], steps=[*tapes[k].steps[:here], step, *tapes[k].steps[here + 1 :]])
+        lack = [k for k in range(len(tapes)) if k not in have]
         run, after = _run(tape, signs[model], here)
-        for k in range(len(tapes)):
-            if k not in have:
-                filled = None
-                mine, then = _run(tapes[k], signs[k], here)
-                # A loop that ends earlier lacks a slice too, but goes on with something else. Of several such steps
-                # in a row, another one may be what is missing here, and this one comes later.
-                if then == after and mine.count(wanted) < run.count(wanted):
-                    filled = _filled(tapes[k], ids[k], tape, ids[model], here, steps)
-                if filled is None:
-                    break
-                made[k] = filled
-        else:
-            if len(have) < len(tapes):
-                return made
+        runs = [_run(tapes[k], signs[k], here) for k in lack]
+        # A loop that ends earlier lacks a slice too, but goes on with something else. Of several such steps
+        # in a row, another one may be what is missing here, and this one comes later.
+        if not lack or not all(
+            then == after and mine.count(wanted) < run.count(wanted) for mine, then in runs
+        ):
+            continue
+        for k in have:
+            if k not in fronts:
+                fronts[k] = _from_the_front(tapes[k].steps[here])
+        steps = [fronts[k] for k in have]
+        filled = [_filled(tapes[k], ids[k], tape, ids[model], here, steps) for k in lack]
+        made = dict(zip(lack, filled, strict=True))
+        if None not in filled:
+            for k, step in zip(have, steps, strict=True):
+                made[k] = replace(tapes[k], steps=[*tapes[k].steps[:here], step, *tapes[k].steps[here + 1 :]])
+            return [found for k in range(len(tapes)) if (found := made[k]) is not None]
     return None
 
 
@@ -153,7 +154,9 @@ def _from_the_front(step: Step) -> Step:
         return step
     axis = step.args[1] if len(step.args) > 1 else 0
     size = step.args[0].shape[axis]
-    bounds = (bound if bound is None or bound >= 0 else max(0, bound + size) for bound in step.args[2:4])
+    bounds = [bound if bound is None or bound >= 0 else max(0, bound + size) for bound in step.args[2:4]]
+    if bounds == list(step.args[2:4]):
+        return step
     return replace(step, args=(*step.args[:2], *bounds, *step.args[4:]))
 
 

@@ -63,8 +63,10 @@ class Step:
     inputs: tuple[Value, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        values = (leaf for leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, Value))
-        object.__setattr__(self, "inputs", tuple(values))  # read far more often than made
+        found: list[Value] = []
+        for tree in (self.args, self.kwargs) if self.kwargs else (self.args,):
+            _add_values(tree, found)
+        object.__setattr__(self, "inputs", tuple(found))  # read far more often than made
 
     @property
     def axes(self) -> tuple[Any, ...]:
@@ -91,8 +93,17 @@ class Step:
         raise KeyError(name)
 
     def mapped(self, change: Callable[[Any], Any]) -> Step:
-        """The step with each leaf of its arguments changed; its outputs stay."""
-        return replace(self, args=map_leaves(change, self.args), kwargs=map_leaves(change, self.kwargs))
+        """The step with each leaf of its arguments changed; its outputs stay. Itself, if no leaf is another."""
+        changed = False
+
+        def noted(leaf: Any) -> Any:
+            nonlocal changed
+            made = change(leaf)
+            changed = changed or made is not leaf
+            return made
+
+        args, kwargs = map_leaves(noted, self.args), map_leaves(noted, self.kwargs)
+        return replace(self, args=args, kwargs=kwargs) if changed else self
 
     def __repr__(self) -> str:
         return f"{list(self.outputs)} = {self.target}{self.args}{dict(self.kwargs) or ''}"
@@ -236,6 +247,14 @@ class Tape:
                 needed.update(step.inputs)
         constants = {value: tensor for value, tensor in self.constants.items() if value in needed}
         return replace(self, steps=kept[::-1], constants=constants)
+
+
+def _add_values(tree: Any, found: list[Value]) -> None:
+    for item in tree.values() if isinstance(tree, Mapping) else tree:
+        if type(item) is Value:
+            found.append(item)
+        elif isinstance(item, (list, tuple, Mapping)):
+            _add_values(item, found)
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import cProfile
 import functools
 import gc
 import os
@@ -39,7 +40,10 @@ def executed(run: Callable[[], Any]) -> list[Code]:
     try:
         run()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
+        if before is not None:
+            # cProfile's own profiler can't be handed back as a function: it is switched on again.
+            before.enable() if isinstance(before, cProfile.Profile) else sys.setprofile(before)
     return [code for code in found.values() if _is_the_models(code.co_filename)]
 
 
