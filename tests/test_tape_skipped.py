@@ -67,13 +67,22 @@ def as_the_output(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "function",
-    [cut, cut_from_behind, padded, padded_and_cut_again, turned, padded_twice, as_the_output],
+    [padded, padded_and_cut_again, turned, padded_twice, as_the_output],
     ids=lambda function: function.__name__,
 )
 def test_a_step_that_changes_nothing_is_put_in_where_it_is_missing(function: Any, lined: Lined) -> None:
     made = lined(function, "b n", *ROWS)
     assert len({len(tape.steps) for tape in made.tapes}) > 1
     assert len({len(tape.steps) for tape in made.rolled()}) == 1
+    tape = made.merged()
+    for row in UNSEEN:
+        made.check(tape, row)
+
+
+@pytest.mark.parametrize("function", [cut, cut_from_behind], ids=lambda function: function.__name__)
+def test_a_slice_is_on_the_tape_also_where_it_takes_all(function: Any, lined: Lined) -> None:
+    made = lined(function, "b n", *ROWS)
+    assert len({len(tape.steps) for tape in made.tapes}) == 1
     tape = made.merged()
     for row in UNSEEN:
         made.check(tape, row)

@@ -8,7 +8,7 @@ that turn it are solved for, and the model is run there, until no decision is le
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anyshape.capture.differential import first_rows, parting
@@ -18,7 +18,7 @@ from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.dims.formula import Formula, as_relation, is_whole
 from anyshape.dims.names import is_reserved
-from anyshape.dims.turns import crossings, period_of, turning
+from anyshape.dims.turns import crossings, period_of, searched, turning
 from anyshape.errors import CaptureFault, SourceLine
 
 __all__ = ["Turn", "Turns", "Unseen", "explored"]
@@ -30,6 +30,7 @@ STEPS = (2, 5, 13, 34, 89)
 MOST_CROSSED = 40
 MOST_TRIES = 4
 MOST_STILL = 1000
+MOST_BESIDE = 300  # sizes to look at for one on the same way
 MOST_LEAKED = 3
 # Of many digits and factors.
 VALUES = (10, 11, 12, 16, 20, 21, 50, 64, 99, 100, 101, 128, 200, 256, 300, 512, 1000)
@@ -93,7 +94,7 @@ def explored(traces: Traces) -> Turns:
         turns = tuple(asked)
         for name, row in meaning.unknown.items():
             if name not in widened:
-                rows += [other for other in _wider(traces, row) if other not in rows]
+                rows += [other for other in _wider(traces, meaning, row) if other not in rows]
         if not meaning.unknown.keys() <= widened:
             widened |= meaning.unknown.keys()
             continue
@@ -105,7 +106,7 @@ def explored(traces: Traces) -> Turns:
             if len({turn.holds(row) for row, _ in asked[turn]}) > 1:
                 continue
             # From a run that asks it: elsewhere the model may never come to it.
-            found, reachable = _other_side(traces, turn, *asked[turn][0])
+            found, reachable = _other_side(traces, meaning, turn, *asked[turn][0])
             for row in found:
                 rows += [other for other in (row, *_around(traces, turn, row)) if other not in rows]
             if not reachable:
@@ -148,21 +149,25 @@ def _meeting(traces: Traces, condition: Formula, base: Sizes) -> dict[str, int] 
     return next((row for row in cheap if traces.runs(row)), None)
 
 
-def _wider(traces: Traces, row: Sizes) -> Iterator[dict[str, int]]:
+def _wider(traces: Traces, meaning: Meanings, row: Sizes) -> Iterator[dict[str, int]]:
     """More sizes on the same way as a run, so that a size which it asked about shows its law."""
     watch = traces.at(row).watch
     assert watch is not None
     path, contract = path_of(watch), traces.agreed.contract
+    goes = _way_to(meaning, row, "")
     for step in STEPS:
         for name, size in row.items():
-            other = {**row, name: size + step}
-            if contract.allows(other) and contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
+            near = ({**row, name: size + step + more} for more in range(MOST_BESIDE))
+            other = next((other for other in near if goes(other) and contract.allows(other)), None)
+            if other is not None and contract.elements(other) <= MOST_NUMBERS and traces.runs(other):
                 seen = traces.at(other).watch
                 if seen is not None and path_of(seen) == path:
                     yield other
 
 
-def _other_side(traces: Traces, turn: Turn, base: Sizes, text: str) -> tuple[list[dict[str, int]], bool]:
+def _other_side(
+    traces: Traces, meaning: Meanings, turn: Turn, base: Sizes, text: str
+) -> tuple[list[dict[str, int]], bool]:
     """For each dim that turns a decision, the cheapest sizes beyond at which the model runs, and comes to it.
 
     With them, whether there are any that are not too large. ``text`` is the decision as the run at ``base`` made it.
@@ -182,7 +187,25 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes, text: str) -> tuple[lis
     here_only = [item for item in cheap if all(item[1][n] == base[n] for n in base if n != item[0])]
     found: dict[str, dict[str, int]] = {}
     reached: set[str] = set()
-    for options in (cheap, here_only):
+
+    def on_the_way() -> Iterator[tuple[str, dict[str, int]]]:
+        """Where none of those comes to it: sizes that are solved for together with all decisions before it."""
+        # What no run asked, as it is about a computed number, all come to.
+        goes = _way_to(meaning, base, text) if text else lambda sizes: True
+        if not reached:
+            yield from searched(
+                turn,
+                base,
+                contract.ranges,
+                lambda row: (
+                    turn.holds(row) != here
+                    and goes(row)
+                    and contract.elements(row) <= MOST_NUMBERS
+                    and contract.allows(row)
+                ),
+            )
+
+    for options in (cheap, here_only, on_the_way()):
         tries: dict[str, int] = {}
         for name, row in options:
             tries[name] = tries.get(name, 0) + 1
@@ -191,7 +214,23 @@ def _other_side(traces: Traces, turn: Turn, base: Sizes, text: str) -> tuple[lis
                 if _asks(traces, row, text):
                     reached.add(name)
                     found[name] = row
-    return list(found.values()), bool(cheap) or not legal
+    return list(found.values()), bool(cheap or found) or not legal
+
+
+def _way_to(meaning: Meanings, row: Sizes, text: str) -> Callable[[Sizes], bool]:
+    """Whether a run at other sizes decides as the one at ``row`` does, until it comes to a decision or to its end."""
+    watch = meaning.watches[next(k for k, other in enumerate(meaning.rows) if other is row)]
+    before = itertools.takewhile(lambda decision: decision.condition.text != text, watch.decisions)
+    spoken = ((meaning.of(decision.condition, row), decision.truth) for decision in before)
+    conditions = [(over, truth) for over, truth in spoken if over is not None]
+
+    def goes(sizes: Sizes) -> bool:
+        try:
+            return all(bool(over.evaluate(sizes)) == truth for over, truth in conditions)
+        except (ArithmeticError, ValueError, TypeError):
+            return False
+
+    return goes
 
 
 def _asks(traces: Traces, row: Sizes, text: str) -> bool:

@@ -29,7 +29,7 @@ from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
 from anyshape.dims.formula import Formula, as_expr, is_writable
-from anyshape.dims.turns import crossings, legal_sizes, period_of
+from anyshape.dims.turns import Condition, crossings, legal_sizes, period_of
 from anyshape.errors import CaptureFault, SourceLine
 
 __all__ = [
@@ -45,16 +45,19 @@ __all__ = [
 Sizes = Mapping[str, int]
 
 
-def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
+def capture_differential(
+    traces: Traces, further: Sequence[Sizes] = (), turns: Sequence[Condition] = ()
+) -> Program:
     """The program of several traces at concrete sizes; `CaptureFault` if they can't be explained as one.
 
-    ``further`` are sizes that must be explained too: those at which an earlier program was wrong.
+    ``further`` are sizes that must be explained too: those at which an earlier program was wrong. ``turns`` are
+    decisions by which numbers may be chosen.
     """
     rows = [*first_rows(traces.agreed), *map(dict, further)]
     rows += [row for row in telling_rows(traces, rows) if row not in rows]
     for widening in WIDENINGS:
         try:
-            return merged_at(traces, rows)
+            return merged_at(traces, rows, turns=turns)
         except NoExpression as fault:
             before = len(rows)
             for row in _wider(traces, list(rows), fault.column, widening):
@@ -62,7 +65,7 @@ def capture_differential(traces: Traces, further: Sequence[Sizes] = ()) -> Progr
                     rows.append(row)
             if len(rows) == before:
                 raise
-    return merged_at(traces, rows)
+    return merged_at(traces, rows, turns=turns)
 
 
 # Steps from the base, where the first rows do not determine a number.
@@ -89,7 +92,12 @@ def _differ_in(one: Sizes, two: Sizes) -> list[str]:
     return [name for name in one if one[name] != two[name]]
 
 
-def merged_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relation] = ()) -> Program:
+def merged_at(
+    traces: Traces,
+    rows: Sequence[Sizes],
+    boundaries: Sequence[Relation] = (),
+    turns: Sequence[Condition] = (),
+) -> Program:
     """The program of the traces at these sizes; with ``boundaries``, steps may be others on either side of them."""
     rows = [rows[0], *(row for row in rows[1:] if traces.runs(row))]
     tapes = [traces.at(row) for row in rows]
@@ -99,7 +107,7 @@ def merged_at(traces: Traces, rows: Sequence[Sizes], boundaries: Sequence[Relati
     tapes += others
     check_reads(traces, tapes)
     _check_forgiven(tapes)
-    tape = merged_tapes(traces, rows, tapes, boundaries)
+    tape = merged_tapes(traces, rows, tapes, boundaries, turns)
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
     return Program(tape, _rung(tape), outputs=outputs)
 
@@ -115,13 +123,17 @@ def _check_forgiven(tapes: Sequence[Tape]) -> None:
 
 
 def merged_tapes(
-    traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape], boundaries: Sequence[Relation] = ()
+    traces: Traces,
+    rows: Sequence[Sizes],
+    tapes: Sequence[Tape],
+    boundaries: Sequence[Relation] = (),
+    turns: Sequence[Condition] = (),
 ) -> Tape:
     """One tape for all of these; `Parted` where they run other operators."""
     contract = traces.agreed.contract
     names = tuple(dim.name for dim in contract.dims)
     fitter = Fitter([{**row, **_read(tape)} for row, tape in zip(rows, tapes, strict=True)], names)
-    fitter.boundaries = tuple(boundaries)
+    fitter.boundaries, fitter.turns = tuple(boundaries), tuple(turns)
     fitter.computed, fitter.lost = _computed(tapes, rows, fitter.rows)
     shapes = [tuple(known_size(size) for size in item.shape) for item in contract.inputs]
     try:

@@ -112,7 +112,8 @@ class Meanings:
         if told is not None:
             return told
         if all(size == column[0] for size in column):
-            return Expr.of(column[0])
+            moved = all(len({self.rows[k][dim] for k in places}) >= FEWEST_VALUES for dim in self.rows[0])
+            return Expr.of(column[0]) if moved else None
         part = self._part(name, places, column)
         if part is not None:
             return part

@@ -51,7 +51,9 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Pr
     if chosen_by_layers is not None:
         return chosen_by_layers
     try:
-        program = capture_differential(traces, rows)
+        program = capture_differential(
+            traces, rows, [turn for turn in turns.found if turn.relation is not None]
+        )
     except CaptureFault as fault:
         if isinstance(fault, Parted):
             if fault.base == fault.other:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape.dims import Expr
 from anyshape.dims.formula import COMPUTE, Formula, Part
@@ -80,24 +81,28 @@ class Watch:
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
     leaked: dict[Part, SourceLine | None] = field(default_factory=dict)  # what went into a text, or numpy
+    _asked: Any = field(default_factory=WeakIdKeyDictionary)  # tensors, and the sizes that they go by
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
     _hashed: tuple[Any, tuple[int, ...]] = (None, ())
     _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
         """The tensor's shape, of sizes that watch themselves."""
-        plain = plain_shape(tensor)
+        sizes = plain_shape(tensor)
         known = self.inputs.get(id(tensor))
-        if known is not None and known[0] is tensor and len(known[1]) == len(plain):
-            return torch.Size([_watched(size, part) for size, part in zip(plain, known[1], strict=True)])
-        where = innermost_caller()
-        turn = self._turns[where] = self._turns.get(where, 0) + 1
-        made = []
-        for axis, size in enumerate(plain):
-            name = self.symbols.name(where, turn, axis)
-            self.sizes[name], self.axes[name] = size, axis
-            made.append(Size(size, Expr.of(name)))
-        return torch.Size(made)
+        if known is not None and known[0] is tensor and len(known[1]) == len(sizes):
+            return torch.Size([_watched(size, part) for size, part in zip(sizes, known[1], strict=True)])
+        asked = self._asked.get(tensor)
+        if asked is None or tuple(map(_plain, asked)) != sizes:
+            where = innermost_caller()
+            turn = self._turns[where] = self._turns.get(where, 0) + 1
+            asked = []
+            for axis, size in enumerate(sizes):
+                name = self.symbols.name(where, turn, axis)
+                self.sizes[name], self.axes[name] = size, axis
+                asked.append(Size(size, Expr.of(name)))
+            self._asked[tensor] = asked
+        return torch.Size(asked)
 
     def read(self, value: int) -> Size:
         """An integer that Python read out of a tensor, as a size of its own."""
@@ -261,17 +266,17 @@ def _is_between(filename: str) -> bool:
 def _in_numpy(function: Any, args: Any, kwargs: Any) -> Any:
     """What numpy makes of watched numbers, which are plain numbers there."""
 
-    def plain(value: Any) -> Any:
+    def told(value: Any) -> Any:
         if isinstance(value, (Size, Measure)):
             if _watch is not None and not _watch.paused:
                 keys = _keys_in_sight(_user_frame(sys._getframe(1)), ())
                 _watch.leak(value.formula, _plain(value), keys)
             return _plain(value)
         if type(value) in (list, tuple):
-            return type(value)(map(plain, value))
+            return type(value)(map(told, value))
         return value
 
-    return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+    return function(*map(told, args), **{name: told(value) for name, value in kwargs.items()})
 
 
 def _user_frame(frame: FrameType) -> FrameType:
@@ -452,7 +457,13 @@ for _kind in (Size, Measure):
 
 def plain_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """A tensor's shape in plain numbers, also while sizes are watched."""
-    return tuple(SHAPE.__get__(tensor))
+    if _watch is None or _watch.paused:
+        return tuple(SHAPE.__get__(tensor))
+    _watch.paused = True  # a mode that sees PyTorch's functions would ask again
+    try:
+        return tuple(SHAPE.__get__(tensor))
+    finally:
+        _watch.paused = False
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from anyshape.dims.bounds import Range, Relation
 from anyshape.dims.expr import Expr
 from anyshape.dims.formula import Formula, Part
 
-__all__ = ["Condition", "crossings", "legal_sizes", "period_of", "turning"]
+__all__ = ["Condition", "crossings", "legal_sizes", "period_of", "searched", "turning"]
 
 Sizes = Mapping[str, int]
 
@@ -23,6 +23,7 @@ PERIODIC = frozenset(
 )
 NEAR = 48  # how far from a turn an allowed size is looked for
 MOST_TURNS = 6  # along one dim: the first ones and the last
+SEARCHED = 1200  # sizes on either side of a turn
 
 
 class Condition(Protocol):
@@ -144,6 +145,47 @@ def _nearest(
         if allows(row):
             return row
         row = {**row, name: row[name] + step}
+    return None
+
+
+def searched(
+    condition: Condition,
+    base: Sizes,
+    ranges: Mapping[str, Range],
+    wanted: Callable[[dict[str, int]], bool],
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """For each dim of a condition, sizes at which all that is ``wanted`` holds, next to the base or to a turn.
+
+    Where it never does with one dim moved, all are moved by as much.
+    """
+    names = sorted(name for name in condition.names if name in ranges)
+    alone = False
+    for name in names:
+        limits = ranges[name]
+        pairs = turning(condition, base, name, limits)
+        starts = dict.fromkeys((base[name], *(size for pair in pairs for size in pair)))
+        found = (_search({**base, name: start}, (name,), ranges, wanted) for start in starts)
+        row = next((row for row in found if row is not None), None)
+        if row is not None:
+            alone = True
+            yield name, row
+    if not alone and names:
+        row = _search(dict(base), tuple(base), ranges, wanted)
+        if row is not None:
+            yield names[0], row
+
+
+def _search(
+    start: dict[str, int],
+    moved: Sequence[str],
+    ranges: Mapping[str, Range],
+    wanted: Callable[[dict[str, int]], bool],
+) -> dict[str, int] | None:
+    for away in range(SEARCHED):
+        for step in {away, -away}:
+            row = {**start, **{name: start[name] + step for name in moved}}
+            if all(ranges[name].contains(row[name]) for name in moved) and wanted(row):
+                return row
     return None
 
 

@@ -36,6 +36,8 @@ from anyshape.torch_bridge import schemas, torchlib
 __all__ = ["STEP", "translate", "translate_alone"]
 
 Translations = Mapping[Any, Callable[..., Any]]
+# What comes of a slice that is all of its tensor: the tensor, or what is written there.
+SLICES = {torch.ops.aten.slice.Tensor: 0, torch.ops.aten.slice_scatter.default: 1}
 STEP = "step"  # in a node's `meta`: the step that it was made for, which is not written to files
 
 
@@ -77,6 +79,18 @@ def translate_alone(
         name="main_graph",
     )
     return torchlib.finished_model(graph, scope.recorder), places
+
+
+def _takes_all(step: Step) -> bool:
+    """Whether a slice leaves its tensor as it is, at all sizes."""
+    size = step.args[0].shape[step.argument("dim")]
+    start, end = step.argument("start"), step.argument("end")
+    return (
+        start in (None, 0)
+        and end is not None
+        and Expr.of(end) == Expr.of(size)
+        and step.argument("step") == 1
+    )
 
 
 def _first(body: Tape | Split) -> Tape:
@@ -195,6 +209,8 @@ class _Scope:
             elif step.target is number_of:
                 flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
                 self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.INT64})
+            elif step.target in SLICES and _takes_all(step):
+                self._keep(step, self.values[step.args[SLICES[step.target]]])
             else:
                 function = self._function(step)
                 args, kwargs = promoted(step, self._argument)

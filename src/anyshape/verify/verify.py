@@ -27,6 +27,7 @@ FAILURES = 3  # enough to know that it is wrong
 PYTHON_VALUE = "the result holds a Python value that depends on the sizes"
 MOST_RESULTS = 4_000_000  # numbers: to compare them takes much more memory than they do
 LEAST = 8  # sizes that are tried whatever they cost
+DEAR = 40  # times the example's numbers
 
 Sizes = Mapping[str, int]
 
@@ -136,7 +137,9 @@ def verify(
     count: int = COUNT,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """The verdict on a model at many sizes; stops at a few failures, or when ``budget`` nominal seconds are spent.
+    """The verdict on a model at many sizes; stops at a few failures.
+
+    What would take it beyond its ``budget`` of nominal seconds is not tried.
 
     ``proved`` says that the model's graph is the module's own wherever ``guards`` hold, and that they all do.
     ``turns`` are decisions of the module, ``boundaries`` where the model takes another way, and what holds there: both
@@ -156,17 +159,25 @@ def verify(
         if sizes not in wanted:
             wanted.append(sizes)
     least = max(LEAST, len(wanted) - len(telling) + sides)
-    trials = [(sizes, 0) for sizes in wanted]
-    trials[least:least] = _of_other_values(reference, wanted)
+    usual = max(1, agreed.contract.elements(example))
+
+    def times(sizes: Sizes) -> float:
+        """How many times dearer than the example sizes are to try."""
+        return max(1.0, agreed.contract.elements(sizes) / usual)
+
+    # What is far away, and dear, must not keep what is near from being tried.
+    others = [*_of_other_values(reference, wanted), *((sizes, 0) for sizes in wanted[least:])]
+    others.sort(key=lambda trial: times(trial[0]) > DEAR)
+    trials = [*((sizes, 0) for sizes in wanted[:least]), *others]
     spent = 0.0
     for number, (sizes, variant) in enumerate(trials):
+        cost = seconds * times(sizes) if number >= least else 0.0
+        if spent + cost > budget:
+            continue
         progress(f"{number + 1} of {len(trials)} sizes")
+        spent += cost
         rows.append(check(runtime, reference, sizes, names, variant))
-        failed = sum(row.outcome in ("wrong", "fails") for row in rows)
-        spent += seconds * max(
-            1.0, agreed.contract.elements(sizes) / max(1, agreed.contract.elements(example))
-        )
-        if failed >= FAILURES or (spent > budget and number >= least):
+        if sum(row.outcome in ("wrong", "fails") for row in rows) >= FAILURES:
             break
     proofs, samples = _statements(guards, turns, rows, proved)
     cut = (

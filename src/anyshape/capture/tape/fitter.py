@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyshape.dims import Expr, Relation, fit, fit_real, minimum
+from anyshape.dims.expr import Call
 from anyshape.dims.formula import Formula
 from anyshape.dims.names import DATA, is_reserved
 from anyshape.errors import CaptureFault, SourceLine
@@ -19,6 +20,7 @@ Sizes = Mapping[str, int]
 # The number of a way; or a condition, and what to decide where it holds and where it does not.
 Decision = int | tuple[Relation, "Decision", "Decision"]
 MOST_QUESTIONS = 3
+MOST_CHOSEN = 3
 BY_CHANCE = ("log2(", "min(", "max(")
 
 
@@ -57,6 +59,9 @@ class Fitter:
     computed: Mapping[Any, Expr | Formula] = field(
         default_factory=dict
     )  # what Python computed: a type, its values
+    turns: tuple[
+        Any, ...
+    ] = ()  # decisions that are open: conditions on sizes, by which a number may be chosen
     lost: tuple[Expr, ...] = ()  # integers that Python computed, and went on with as plain numbers
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
@@ -130,7 +135,9 @@ class Fitter:
         made: Any = self.computed.get((type(first), *column)) if _are_numbers(column) else None
         if made is not None:
             return made
-        if all(isinstance(item, int) for item in column):
+        if self._is_chosen(column):
+            made = None
+        elif all(isinstance(item, int) for item in column):
             made = self.size(column, atoms)
             if self.lost:
                 made = self._with_lost(column, made)
@@ -149,10 +156,22 @@ class Fitter:
             raise fault
         return made
 
+    def _is_chosen(self, column: Sequence[Any]) -> bool:
+        """Whether a decision tells one of a few numbers from the others: then no expression that fits is meant."""
+        if len(set(column)) > MOST_CHOSEN or (int, *column) in self.computed:
+            return False
+        for turn in self.turns:
+            sides = [turn.holds(row) for row in self.rows]
+            if len(set(zip(sides, column, strict=True))) == len(set(column)) and len(set(sides)) == 2:
+                return True
+        return False
+
     def rounds(self, column: Sequence[int], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
         """How often a loop runs. One that halves something until it is small enough is not fitted by chance."""
         found = self.leaf(column, atoms, where)
-        if (int, *column) in self.computed or not any(word in str(found) for word in BY_CHANCE):
+        if (int, *column) in self.computed or _is_shortest(found):
+            return found
+        if not any(word in str(found) for word in BY_CHANCE):
             return found
         raise NoExpression(
             tuple(column),
@@ -180,6 +199,12 @@ class Fitter:
             if all(item == rest[0] for item in rest):
                 return atom + rest[0]
         return found if found is not None else fit(rows, column, self.lost)
+
+
+def _is_shortest(found: Any) -> bool:
+    """Whether it is the smallest of several sizes: where zip() ends."""
+    atom = (found - found.offset).atom if isinstance(found, Expr) else None
+    return isinstance(atom, Call) and atom.function == "min" and all(size.name for size in atom.arguments)
 
 
 def _are_numbers(column: Sequence[Any]) -> bool:

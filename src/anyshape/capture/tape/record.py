@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -152,16 +153,26 @@ class _Recording:
         elif isinstance(piece, int) and piece > 0:
             (size <= count * piece, size > (count - 1) * piece)
 
-    def count_slices(self, tensor: Any, index: Any) -> None:
-        """A slice that reaches beyond its axis is left out by PyTorch, and is on no tape: where it starts to matter."""
+    def with_slices(self, tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
+        """The tensor with the slices of an index made, and what is left of the index.
+
+        PyTorch leaves a slice out that takes all of an axis, so that it is on no tape, though it may not take all of it
+        at other sizes.
+        """
         watch = self.tape.watch
-        if self.unheard or watch is None or watch.paused or not isinstance(tensor, torch.Tensor):
-            return
-        sizes = plain_shape(tensor)
-        for axis, item in _sliced(index, len(sizes)):
-            for bound in (item.start, item.stop):
+        if self.unheard or watch is None or watch.paused:
+            return tensor, index
+        sizes, items = plain_shape(tensor), list(index) if isinstance(index, tuple) else [index]
+        for axis, place in _sliced(items, len(sizes)):
+            start, stop = items[place].start, items[place].stop
+            for bound in (start, stop):
                 if type(bound) is int and 0 < sizes[axis] <= abs(bound) < FARTHEST:
-                    watch.shape(tensor)[axis] <= abs(bound)  # noqa: B015
+                    watch.shape(tensor)[axis] <= abs(bound)  # noqa: B015, where it starts to matter
+            if stop is not None or type(start) is not int or start != 0:
+                first, end = 0 if start is None else start, sys.maxsize if stop is None else stop
+                tensor = aten.slice.Tensor(tensor, axis, first, end)
+            items[place] = slice(None)
+        return tensor, tuple(items) if isinstance(index, tuple) else items[0]
 
     def depends_on_values(self, item: Any) -> bool:
         if self.unheard or not isinstance(item, torch.Tensor):
@@ -193,21 +204,31 @@ class _Recording:
         return found
 
 
-def _sliced(index: Any, rank: int) -> Iterator[tuple[int, slice]]:
-    """The slices in an index, each with its axis."""
-    items = [item for item in (index if isinstance(index, tuple) else (index,)) if item is not None]
+def _sliced(items: Sequence[Any], rank: int) -> list[tuple[int, int]]:
+    """The axis and the place of each slice of an index that has bounds, and goes on by one."""
     used = [
-        item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+        item.dim()
+        if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+        else int(item is not None and not isinstance(item, bool))
         for item in items
     ]
-    axis = 0
+    found, axis = [], 0
     for place, item in enumerate(items):
         if item is Ellipsis:
             axis = rank - sum(used[place + 1 :])
             continue
-        if isinstance(item, slice) and item.step in (None, 1) and axis < rank:
-            yield axis, item
+        if isinstance(item, slice) and axis < rank and item.step in (None, 1):
+            bounds = [bound for bound in (item.start, item.stop) if bound is not None]
+            if bounds and all(isinstance(bound, int) for bound in bounds):
+                found.append((axis, place))
         axis += used[place]
+    return found
+
+
+def _is_all(index: Any) -> bool:
+    """Whether an index takes everything, as it is."""
+    items = index if isinstance(index, tuple) else (index,)
+    return all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in items)
 
 
 def _hands_back(target: Any, args: Sequence[Any], result: Any) -> bool:
@@ -231,12 +252,31 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch.Tensor.__getitem__:
-            self.recording.count_slices(*args)
+        if func in INDEXING and isinstance(args[0], torch.Tensor):
+            items = args[1] if isinstance(args[1], tuple) else (args[1],)
+            read = tuple(map(self.with_bounds, items))
+            index = read if items is args[1] else read[0]
+            cut, index = self.recording.with_slices(args[0], index)
+            if func is INDEXING[0] and cut is not args[0] and _is_all(index):
+                return cut
+            args = (cut, index, *args[2:])
         result = func(*args, **(kwargs or {}))
         if func in READERS and any(self.recording.depends_on_values(item) for item in args):
             return self.read(func, args, result)
         return result
+
+    def with_bounds(self, item: Any) -> Any:
+        """A slice in an index, with bounds that are tensors read out."""
+        if not isinstance(item, slice):
+            return item
+        bounds = (item.start, item.stop, item.step)
+        return slice(*(self.bound(bound) if isinstance(bound, torch.Tensor) else bound for bound in bounds))
+
+    def bound(self, tensor: torch.Tensor) -> Any:
+        result = tensor.__index__()
+        if not self.recording.depends_on_values(tensor):
+            return result
+        return self.read(torch.Tensor.__index__, (tensor,), result)
 
     def read(self, func: Any, args: Sequence[Any], result: Any) -> Any:
         tape, where = self.recording.tape, innermost_caller()
@@ -261,6 +301,7 @@ class _Reads(TorchFunctionMode):
 
 FARTHEST = 1 << 40  # beyond every tensor: "to the end", in PyTorch's own words
 
+INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 OF_ONE = frozenset(
     (
         torch.Tensor.item,

@@ -1,7 +1,9 @@
-"""Taking out axes of size 1: torch.onnx takes out axes of any size, which runtimes refuse."""
+"""Fewer axes. torch.onnx takes out axes of any size, which runtimes refuse, and counts -1 for axes laid together, which
+nobody can tell where another is 0."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,9 +43,33 @@ def _squeezed(value: Value, rank: int, dims: Sequence[int]) -> Value:
     return op.Reshape(value, op.Compress(shape, kept), allowzero=1)
 
 
+def flatten(self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """The value with some of its axes laid together."""
+    rank = rank_of(self)
+    if rank == 0:
+        return op.Reshape(self, op.Constant(value_ints=[1]))
+    start, end = start_dim % rank, end_dim % rank + 1
+    if end - start == 1:
+        return op.Identity(self)
+    if end - start == rank:
+        return op.Reshape(self, op.Constant(value_ints=[-1]))
+    if (start, end) in ((1, rank), (0, rank - 1)):
+        return op.Flatten(self, axis=start or end)
+    together = list(self.shape[start:end])
+    count = (
+        op.Constant(value_ints=[math.prod(together)])
+        if all(isinstance(size, int) for size in together)
+        else op.ReduceProd(op.Shape(self, start=start, end=end), keepdims=1)
+    )
+    before = [op.Shape(self, start=0, end=start)] if start else []
+    behind = [op.Shape(self, start=end)] if end < rank else []
+    return op.Reshape(self, op.Concat(*before, count, *behind, axis=0), allowzero=1)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.squeeze.dim: squeeze,
     torch.ops.aten.squeeze.dims: squeeze,
+    torch.ops.aten.flatten.using_ints: flatten,
 }
 COMPLEX: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.squeeze.dim: squeeze_complex,
