@@ -104,12 +104,14 @@ class Watch:
             self._asked[tensor] = asked
         return torch.Size(asked)
 
-    def read(self, value: int) -> Size:
-        """An integer that Python read out of a tensor, as a size of its own."""
+    def read(self, value: int, of_values: bool = True) -> Size:
+        """An integer that Python read out of a tensor, as a size of its own; where values had no part in it, one of them."""
         where = innermost_caller()
         turn = self._turns[where] = self._turns.get(where, 0) + 1
         name = self.symbols.name(where, turn, READ)
-        self.sizes[name] = self.reads[name] = value
+        self.sizes[name] = value
+        if of_values:
+            self.reads[name] = value
         return Size(value, Expr.of(name))
 
     def read_float(self, value: float) -> Measure:
@@ -215,7 +217,9 @@ class Size(int):
 
     formula: Part
 
-    def __new__(cls, value: int, formula: Part) -> Size:
+    def __new__(cls, value: Any = 0, formula: Part | None = None) -> Any:
+        if formula is None:  # type(n)(...), which is an ordinary number
+            return int(value)
         made = super().__new__(cls, value)
         made.formula = formula
         return made
@@ -291,7 +295,9 @@ class Measure(float):
 
     formula: Part
 
-    def __new__(cls, value: float, formula: Part) -> Measure:
+    def __new__(cls, value: Any = 0.0, formula: Part | None = None) -> Any:
+        if formula is None:
+            return float(value)
         made = super().__new__(cls, value)
         made.formula = formula
         return made

@@ -24,6 +24,8 @@ PERIODIC = frozenset(
 NEAR = 48  # how far from a turn an allowed size is looked for
 MOST_TURNS = 6  # along one dim: the first ones and the last
 SEARCHED = 1200  # sizes on either side of a turn
+MOST_FOUND = 6
+BESIDE = (0, 1, 2, 5, 12, -1, -2, -5)
 
 
 class Condition(Protocol):
@@ -156,37 +158,39 @@ def searched(
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """For each dim of a condition, sizes at which all that is ``wanted`` holds, next to the base or to a turn.
 
-    Where it never does with one dim moved, all are moved by as much.
+    Where it never does with one dim moved, another is moved beside it.
     """
     names = sorted(name for name in condition.names if name in ranges)
     alone = False
+    starts: dict[str, list[int]] = {}
     for name in names:
-        limits = ranges[name]
-        pairs = turning(condition, base, name, limits)
-        starts = dict.fromkeys((base[name], *(size for pair in pairs for size in pair)))
-        found = (_search({**base, name: start}, (name,), ranges, wanted) for start in starts)
-        row = next((row for row in found if row is not None), None)
-        if row is not None:
+        pairs = turning(condition, base, name, ranges[name])
+        starts[name] = list(dict.fromkeys((*(size for pair in pairs for size in pair), base[name])))
+        found = itertools.chain.from_iterable(
+            _moved({**base, name: start}, name, ranges[name], wanted) for start in starts[name]
+        )
+        for row in itertools.islice(found, MOST_FOUND):
             alone = True
             yield name, row
-    if not alone and names:
-        row = _search(dict(base), tuple(base), ranges, wanted)
-        if row is not None:
-            yield names[0], row
+    for name in names if not alone else ():
+        beside = ({**base, name: start + step} for step in BESIDE for start in starts[name])
+        rows = (row for row in beside if ranges[name].contains(row[name]))
+        for row, other in itertools.product(rows, (other for other in base if other != name)):
+            made = next(_moved(row, other, ranges[other], wanted), None)
+            if made is not None:
+                yield name, made
+                break
 
 
-def _search(
-    start: dict[str, int],
-    moved: Sequence[str],
-    ranges: Mapping[str, Range],
-    wanted: Callable[[dict[str, int]], bool],
-) -> dict[str, int] | None:
+def _moved(
+    start: dict[str, int], name: str, limits: Range, wanted: Callable[[dict[str, int]], bool]
+) -> Iterator[dict[str, int]]:
+    """The rows with one dim moved, a little more each time, at which what is wanted holds."""
     for away in range(SEARCHED):
-        for step in {away, -away}:
-            row = {**start, **{name: start[name] + step for name in moved}}
-            if all(ranges[name].contains(row[name]) for name in moved) and wanted(row):
-                return row
-    return None
+        for step in dict.fromkeys((away, -away)):
+            row = {**start, name: start[name] + step}
+            if limits.contains(row[name]) and wanted(row):
+                yield row
 
 
 def legal_sizes(relations: Sequence[Relation], sizes: Sizes, name: str, limits: Range) -> list[int]:

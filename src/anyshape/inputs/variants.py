@@ -3,7 +3,7 @@
 Variant 0 is what the rules make. In variant 1, 2, 3, … each input has the first, second, third, … of its own kinds:
 
 masks     nothing hidden, ends hidden, starts hidden, hidden at random, one row hidden as a whole
-floats    a hundredth as large, ten times as large, of the other sign
+floats    a hundredth as large, ten times as large, of the other sign, with zeros among them
 ids       all from the smallest to the largest seen
 lengths   shorter than what they are lengths of; up to its very size
 """
@@ -87,7 +87,16 @@ FLOATS = (
     _Kind("a hundredth as large", lambda made, shapes, generator: made * 0.01),
     _Kind("ten times as large", lambda made, shapes, generator: made * 10),
     _Kind("of the other sign", lambda made, shapes, generator: -made),
+    _Kind("with zeros among them", lambda made, shapes, generator: _with_zeros(made, generator)),
 )
+
+
+def _with_zeros(made: torch.Tensor, generator: Random) -> Any:
+    """A third of them zero, and the first row: nothing at all is what many a model is told to add a little to."""
+    kept = torch.from_numpy(generator.random(tuple(made.shape)) > 1 / 3)
+    if made.dim():
+        kept[:1] = False
+    return torch.where(kept, made.cpu(), torch.zeros_like(made, device="cpu"))
 
 
 def _levels(item: Input, rule: Rule) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from anyshape.torch_bridge import process
+from anyshape.torch_bridge.rewriting import exact_constants
 
 __all__ = ["optimize"]
 
@@ -37,7 +38,8 @@ def _folded(model: ir.Model) -> ir.Model:
     copy = model.clone()
     try:
         # No limit on inputs: the gates of recurrent weights are put in order once, here, whatever their size.
-        onnxscript.optimizer.optimize(copy, num_iterations=2, input_size_limit=2**62)
+        with exact_constants():
+            onnxscript.optimizer.optimize(copy, num_iterations=2, input_size_limit=2**62)
     except Exception:  # whatever it stumbles over, the model before it is right
         common.InlinePass()(model)
         return model

@@ -144,8 +144,9 @@ class SizeNodes:
         assert isinstance(part, Formula)
         if part.op == "log2" or part.op == "log10" or (part.op == "log" and len(part.args) == 2):
             base = {"log2": 2, "log10": 10}.get(part.op) or part.args[1]
-            logs = [self.add("Log", [self._as_double(item)], {}) for item in (part.args[0], base)]
-            return self.add("Div", logs, {})
+            sides = [self._as_double(item) for item in (part.args[0], base)]
+            made = self.add("Div", [self.add("Log", [side], {}) for side in sides], {})
+            return made if part.op == "log" else self._exact_log(made, *sides)
         made = [self._as_double(item) for item in part.args]
         if part.op == "float":
             return made[0]
@@ -157,6 +158,12 @@ class SizeNodes:
                 else self.add("Sub", [made[0], self.add("Mul", [down, made[1]], {})], {})
             )
         return self.add(OF_FLOATS[part.op], made, {})
+
+    def _exact_log(self, made: ir.Value, number: ir.Value, base: ir.Value) -> ir.Value:
+        """A logarithm that is a whole number where it should be, as Python's log10 and log2 are."""
+        whole = self.add("Round", [made], {})
+        is_power = self.add("Equal", [self.add("Pow", [base, whole], {}), number], {})
+        return self.add("Where", [is_power, whole, made], {})
 
     def _as_whole(self, part: Part) -> ir.Value:
         """A part of a formula as an integer."""

@@ -19,10 +19,30 @@ import torch
 from anyshape.source.literals.functions import Code, executed, functions_with
 from anyshape.torch_bridge.process import patched
 
-__all__ = ["Numbers"]
+__all__ = ["Numbers", "integers_in"]
 
 OWN = {"int": "_anyshape_int", "float": "_anyshape_float"}
 GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
+
+
+def integers_in(run: Callable[[], Any], module: torch.nn.Module) -> tuple[int, ...]:
+    """The integers that stand in the functions which ``run()`` calls, or are attributes of its modules; in order."""
+    found: set[int] = set()
+
+    def add(constant: Any) -> None:
+        if isinstance(constant, types.CodeType):
+            list(map(add, constant.co_consts))
+        elif isinstance(constant, (tuple, list, frozenset)):
+            list(map(add, constant))
+        elif type(constant) is int or (type(constant) is float and constant.is_integer()):
+            found.add(int(constant))
+
+    for code in executed(run):
+        add(code)
+    for part in module.modules():
+        if not type(part).__module__.startswith("torch.nn."):
+            list(map(add, vars(part).values()))
+    return tuple(sorted(found))
 
 
 class Numbers:

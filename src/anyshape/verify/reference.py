@@ -16,6 +16,7 @@ from anyshape.inputs.state import State
 from anyshape.inputs.tree import flatten
 from anyshape.inputs.values import make_tensors
 from anyshape.inputs.variants import count_variants, variant_text, varied_tensors
+from anyshape.source.numbers import integers_in
 from anyshape.torch_bridge import process, work
 
 __all__ = ["Expected", "Reference"]
@@ -51,9 +52,18 @@ class Reference:
     agreed: Agreed
     known: dict[tuple[_Key, int], Answer] = field(default_factory=dict)
     exact: _Exact | None = None
+    literals: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         self.exact = self.exact or _Exact(self.case)
+
+    def integers(self) -> tuple[int, ...]:
+        """The integers in the model's source: a size may be compared with one behind all that is watched."""
+        if self.literals is None:
+            example = [item.example for item in self.case.inputs]
+            with process.quiet():
+                self.literals = integers_in(lambda: self.case.run(example), self.case.module)
+        return self.literals
 
     def under(self, agreed: Agreed) -> Reference:
         """The same module under another agreement: one memory, and one copy in float64, for all."""

@@ -19,6 +19,9 @@ ROW_SECONDS = 1.0  # nominal: sizes that would take longer than about this to tr
 SMALL = 500_000  # numbers in the inputs that any model is given
 FAR = (263, 1031)  # beyond what 8 bits count, and 10: alone, where a run is quick
 MOST_FAR = 70_000  # numbers in the inputs
+BESIDE = (-1, 0, 1, 2)
+LEAST_INTEGER, LARGEST_INTEGER = 9, 20_000
+MOST_INTEGERS = 16
 ALIKE = (17, 64, 129)  # two dims of one size: which of them is the smaller may decide
 MOST_ALIKE = 6  # pairs of dims
 MOST_LEFT_OVER = 36  # sizes by what divisions leave over
@@ -58,10 +61,12 @@ def sizes_to_try(
     seconds: float,
     count: int = COUNT,
     divisions: Sequence[Division] = (),
+    integers: Sequence[int] = (),
 ) -> tuple[list[dict[str, int]], int]:
     """Sizes that tell most, and how many of the first must be tried whatever they cost: both sides of each condition.
 
-    Then what ``divisions`` leave over, every boundary, primes, pairs, larger than the example.
+    Then what ``divisions`` leave over, every boundary, primes, pairs, larger than the example; and, where runs are
+    quick, next to the ``integers`` of the model's source, with which it may compare a size unseen.
     """
     contract = agreed.contract
     growth, floor = (4, 64) if seconds < QUICK else (2, 36) if seconds < 0.03 else (1.5, 8)
@@ -87,7 +92,9 @@ def sizes_to_try(
     wanted = [sizes for sizes in choose(space, 4 * count) if contract.elements(sizes) <= most]
     wanted = wanted[: max(count, telling)]
     if seconds < QUICK:
-        far = itertools.chain(_far(contract, typical), _alike(contract, typical))
+        far = itertools.chain(
+            _far(contract, typical), _alike(contract, typical), _beside(contract, typical, integers)
+        )
         wanted += [sizes for sizes in far if contract.elements(sizes) <= MOST_FAR]
     return [*needed, *(sizes for sizes in wanted if sizes not in needed)], len(needed)
 
@@ -170,6 +177,17 @@ def _far(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:
             row = {**low, name: size}
             if contract.allows(row):
                 yield row
+
+
+def _beside(contract: Contract, typical: Sizes, integers: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Each dim alone next to each of the numbers."""
+    low = {name: min(size, max(2, contract.dim(name).range.minimum)) for name, size in typical.items()}
+    telling = [number for number in integers if LEAST_INTEGER <= number <= LARGEST_INTEGER][:MOST_INTEGERS]
+    sizes = sorted({number + step for number in telling for step in BESIDE})
+    for name, size in itertools.product(typical, sizes):
+        row = {**low, name: size}
+        if contract.allows(row):
+            yield row
 
 
 def _alike(contract: Contract, typical: Sizes) -> Iterator[dict[str, int]]:

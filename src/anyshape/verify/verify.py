@@ -154,7 +154,7 @@ def verify(
     conditions: list[Condition] = [*open_guards, *turns, *(Boundary(*item) for item in boundaries)]
     rows: list[Row] = []
     wanted = reference.take_examples()
-    telling, sides = sizes_to_try(agreed, conditions, seconds, count, divisions)
+    telling, sides = sizes_to_try(agreed, conditions, seconds, count, divisions, reference.integers())
     for sizes in (example, *telling):
         if sizes not in wanted:
             wanted.append(sizes)

@@ -263,6 +263,9 @@ class _Reads(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func in READERS and any(self.recording.depends_on_values(item) for item in args):
             return self.read(func, args, result)
+        watch = self.recording.tape.watch
+        if func in OF_ONE and type(result) is int and watch is not None and not self.recording.unheard:
+            return watch.read(result, of_values=False)  # it may hang on sizes
         return result
 
     def with_bounds(self, item: Any) -> Any:
