@@ -308,17 +308,14 @@ def first_rows(agreed: Agreed) -> Iterator[dict[str, int]]:
     Steps of one tell a remainder, steps in proportion a division by a large number; no two dims are alike in a row.
     """
     contract, base = agreed.contract, dict(agreed.generic)
+    most = max(MOST_NUMBERS, 8 * contract.elements(base))
     yield base
     seen = [base]
-    for change in ALONE:
-        for name, size in base.items():
-            row = _changed(contract, base, {name: change(size)})
-            if row is not None and row not in seen:
-                seen.append(row)
-                yield row
-    for change in TOGETHER:
-        row = _changed(contract, base, {name: change(size) for name, size in base.items()})
-        if row is not None and row not in seen:
+    alone = [{name: change(size)} for change in ALONE for name, size in base.items()]
+    together = [{name: change(size) for name, size in base.items()} for change in TOGETHER]
+    for wanted in (*alone, *together):
+        row = _changed(contract, base, wanted)
+        if row is not None and row not in seen and contract.elements(row) <= most:
             seen.append(row)
             yield row
 
@@ -330,7 +327,7 @@ TOGETHER: tuple[Callable[[int], int], ...] = (
 )
 MOST_TELLING = 6
 MOST_TRIES = 4
-MOST_NUMBERS = 1_000_000  # in the inputs of a run that only tells two formulas apart
+MOST_NUMBERS = 1_000_000  # in the inputs of a run that only tells how numbers hang on sizes
 NEAR = 12  # how far to look for a legal size
 
 

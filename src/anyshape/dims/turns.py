@@ -23,8 +23,9 @@ PERIODIC = frozenset(
 )
 NEAR = 48  # how far from a turn an allowed size is looked for
 MOST_TURNS = 6  # along one dim: the first ones and the last
-SEARCHED = 1200  # sizes on either side of a turn
+SEARCHED = 800  # sizes on either side of a turn
 MOST_FOUND = 6
+LEGAL = 500
 BESIDE = (0, 1, 2, 5, 12, -1, -2, -5)
 
 
@@ -176,17 +177,21 @@ def searched(
         beside = ({**base, name: start + step} for step in BESIDE for start in starts[name])
         rows = (row for row in beside if ranges[name].contains(row[name]))
         for row, other in itertools.product(rows, (other for other in base if other != name)):
-            made = next(_moved(row, other, ranges[other], wanted), None)
+            made = next(_moved(row, other, ranges[other], wanted, SEARCHED // 4), None)
             if made is not None:
                 yield name, made
                 break
 
 
 def _moved(
-    start: dict[str, int], name: str, limits: Range, wanted: Callable[[dict[str, int]], bool]
+    start: dict[str, int],
+    name: str,
+    limits: Range,
+    wanted: Callable[[dict[str, int]], bool],
+    most: int = SEARCHED,
 ) -> Iterator[dict[str, int]]:
     """The rows with one dim moved, a little more each time, at which what is wanted holds."""
-    for away in range(SEARCHED):
+    for away in range(most):
         for step in dict.fromkeys((away, -away)):
             row = {**start, name: start[name] + step}
             if limits.contains(row[name]) and wanted(row):
@@ -198,7 +203,7 @@ def legal_sizes(relations: Sequence[Relation], sizes: Sizes, name: str, limits: 
     own = [relation for relation in relations if name in relation.names]
     period = max((period_of(relation.left, relation.right) for relation in own), default=0)
     end = FARTHEST if limits.maximum is None else min(limits.maximum, FARTHEST)
-    places = _places(limits.minimum, end, 2 * period)
+    places = _places(limits.minimum, end, max(2 * period, LEGAL))
 
     def holds(size: int) -> bool:
         try:
