@@ -8,9 +8,9 @@ through the model. A rung may succeed and still be wrong at some size: verify is
 
 from __future__ import annotations
 
-from anyshape.capture.decisions import Turn, Turns, Unseen, explored
+from anyshape.capture.decisions import Turn, Turns, explored
 from anyshape.capture.differential import parting
-from anyshape.capture.program import Guard, Limit, Program
+from anyshape.capture.program import Guard, Limit, Program, Unseen
 from anyshape.capture.regions import ends
 from anyshape.capture.symbolic import NoTape, capture_symbolic
 from anyshape.capture.tape import Split

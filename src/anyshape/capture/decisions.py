@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 
 from anyshape.capture.differential import first_rows, parting
 from anyshape.capture.meanings import Earlier, Meanings, path_of
+from anyshape.capture.program import Unseen
 from anyshape.capture.traces import Traces
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Relation
 from anyshape.dims.formula import Formula, as_relation, is_whole
 from anyshape.dims.names import is_reserved
 from anyshape.dims.turns import crossings, period_of, searched, turning
-from anyshape.errors import CaptureFault, SourceLine
+from anyshape.errors import SourceLine
 
-__all__ = ["Turn", "Turns", "Unseen", "explored"]
+__all__ = ["Turn", "Turns", "explored"]
 
 Sizes = Mapping[str, int]
 
@@ -67,10 +68,6 @@ class Turns:
     found: tuple[Turn, ...]
     rows: tuple[dict[str, int], ...]
     beyond: tuple[Turn, ...] = ()  # those whose other side is too large to be run here
-
-
-class Unseen(CaptureFault):
-    """A decision that is known to be there, but not by which condition: no rung can follow it."""
 
 
 def explored(traces: Traces) -> Turns:

@@ -25,6 +25,7 @@ from anyshape.capture.tape import (
 )
 from anyshape.capture.tape.steps import leaves
 from anyshape.capture.traces import Traces, known_size, sizes_text
+from anyshape.capture.watched import Watch
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation, Space, generic, names
@@ -105,7 +106,7 @@ def merged_at(
     others = traces.with_other_values(rows[0])
     rows = [*rows, *(rows[0] for _ in others)]
     tapes += others
-    check_reads(traces, tapes)
+    check_reads(traces, rows, tapes)
     _check_forgiven(tapes)
     tape = merged_tapes(traces, rows, tapes, boundaries, turns)
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
@@ -160,12 +161,14 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
     watch = tapes[0].watch
     if watch is None:
         return {}, ()
+    data = {name for name in watch.reads if name in meaning.data and all(name in row for row in known)}
+    _add_used(columns, watch, meaning, rows, known, data)
     for name in rows[0]:  # a size itself is the simplest
         own = tuple(row[name] for row in known)
         if len(set(own)) > 1:
             columns.setdefault((int, *own), Expr.of(name))
     for name in watch.reads:  # what was read out of a tensor, and goes by a name of its own
-        if name in meaning.data and all(name in row for row in known):
+        if name in data:
             columns.setdefault((int, *(row[name] for row in known)), Expr.of(name))
     for formula in sorted(watch.numbers, key=lambda formula: len(formula.text)):
         over = meaning.of(formula, rows[0], data=True)
@@ -179,6 +182,31 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
             if formula in watch.lost and isinstance(made, Expr):
                 lost.setdefault(made)
     return columns, tuple(lost)
+
+
+def _add_used(
+    columns: dict[tuple[Any, ...], Expr | Formula],
+    watch: Watch,
+    meaning: Meanings,
+    rows: Sequence[Sizes],
+    known: Sequence[Sizes],
+    data: set[str],
+) -> None:
+    """Numbers that values decide, as PyTorch was given them: sizes can be chosen to tell two of them apart, values not.
+
+    Where it was given several that are alike, none is known to be the one.
+    """
+    given: dict[tuple[Any, ...], dict[str, Expr]] = {}
+    for part in watch.used:
+        over = meaning.of(part, rows[0], data=True) if isinstance(part, Formula) else part
+        made = as_expr(over) if isinstance(over, Formula) else over
+        if isinstance(made, Expr) and made.names & data:
+            column = _column(Formula("+", (made, 0)), known)
+            if column is not None and all(type(item) is int for item in column):
+                given.setdefault((int, *column), {})[str(made)] = made
+    for key, options in given.items():
+        if len(options) == 1:
+            columns.setdefault(key, *options.values())
 
 
 def computed_sizes(tapes: Sequence[Tape], rows: Sequence[Sizes]) -> list[Expr]:

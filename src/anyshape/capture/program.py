@@ -16,9 +16,13 @@ from anyshape.capture.tape.walk import bodies, steps_of
 from anyshape.contract.contract import Contract, Rung
 from anyshape.dims import Expr, Relation
 from anyshape.dims.expr import divisions
-from anyshape.errors import SourceLine
+from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["Guard", "Limit", "Program"]
+__all__ = ["Guard", "Limit", "Program", "Unseen"]
+
+
+class Unseen(CaptureFault):
+    """What a model does is known to hang on something that no rung can follow: another would only be wrong."""
 
 
 @dataclass(frozen=True, slots=True)

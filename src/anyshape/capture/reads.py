@@ -8,6 +8,7 @@ way through the model, of which a graph that knows the truth can choose (`captur
 from __future__ import annotations
 
 import functools
+import hashlib
 import linecache
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from anyshape.capture.program import Unseen
 from anyshape.capture.tape import Tape, play
 from anyshape.capture.tape.steps import Read, Value, leaves
 from anyshape.capture.traces import Traces
@@ -23,7 +25,7 @@ from anyshape.compare import same
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
 
-__all__ = ["Look", "check_reads", "open_look", "outline"]
+__all__ = ["Asked", "Look", "check_reads", "open_look", "outline"]
 
 Sizes = Mapping[str, int]
 
@@ -80,14 +82,33 @@ def _status(traces: Traces, sizes: Sizes, look: Look) -> str:
 
 
 def _found(traces: Traces, sizes: Sizes, look: Look) -> str:
-    here = traces.at(sizes)
+    at, seed = _asked_at(traces, sizes, look)
+    here = traces.at(at, seed)
     try:
-        other = traces.of_run(sizes, traces.tensors(sizes), {look.key: not look.truth})
+        other = traces.of_run(at, traces.tensors(at, seed), {look.key: not look.truth})
     except CaptureFault as fault:
         if _raised(fault.__cause__):
             return CHECK
         return _among_values(traces, sizes, look)
+    if repr(here.told) != repr(other.told):
+        raise Unseen(
+            "the result holds a Python value that depends on the values of a tensor: a graph has none to give",
+            where=look.where,
+            hint="Return the tensor itself, not what Python reads out of it.",
+        )
     return NOTHING if outline(here) == outline(other) else WAY
+
+
+def _asked_at(traces: Traces, sizes: Sizes, look: Look) -> tuple[Sizes, int]:
+    """Sizes and a seed at which a run comes to the look: those at hand, or the first of all that does."""
+    for key, tape in ((None, traces.at(sizes)), *traces.tapes()):
+        decided = tape.watch.decisions if tape.watch is not None else ()
+        if look.key in {*(read.key for read in tape.reads), *(decision.key for decision in decided)}:
+            if key is None:
+                return sizes, 0
+            if isinstance(key[-1], int):
+                return dict(key[:-1]), key[-1]
+    return sizes, 0
 
 
 def _raised(error: BaseException | None) -> bool:
@@ -115,11 +136,13 @@ def _among_values(traces: Traces, sizes: Sizes, look: Look) -> str:
 
 
 def outline(tape: Tape) -> list[Any]:
-    """All that a tape does, in numbers."""
-    ids: dict[Value, int] = {}
+    """All that a tape does, in numbers; weights and inputs by which they are."""
+    ids: dict[Value, Any] = {value: ("input", number) for number, value in enumerate(tape.inputs)}
+    for value, tensor in tape.constants.items():
+        ids[value] = "constant", tape.names.get(value) or _digest(tensor)
 
     def told(leaf: Any) -> Any:
-        return ("value", ids.setdefault(leaf, len(ids))) if isinstance(leaf, Value) else repr(leaf)
+        return ids.setdefault(leaf, ("value", len(ids))) if isinstance(leaf, Value) else repr(leaf)
 
     made = [
         (
@@ -132,24 +155,47 @@ def outline(tape: Tape) -> list[Any]:
     return [*made, [told(value) for value in tape.outputs]]
 
 
-def check_reads(traces: Traces, tapes: Sequence[Tape]) -> None:
+def _digest(tensor: torch.Tensor) -> str:
+    """A text that another tensor does not have."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return f"{tensor.dtype}{tuple(tensor.shape)}{hashlib.sha1(raw).hexdigest()}"
+
+
+class Asked(CaptureFault):
+    """Python looks at values, in some of the runs only: ``rows`` are those, ``others`` the sizes of those that do not."""
+
+    rows: Sequence[Sizes] = ()
+    others: Sequence[Sizes] = ()
+
+
+def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> None:
     """`CaptureFault` where the tapes rely on values in a way that a graph can't follow."""
     sizes = traces.agreed.generic
     settled = {*traces.answers, *(key for key, status in traces.settled.items() if status != WAY)}
-    open_reads = [read for tape in tapes for read in tape.reads if _is_open(read) and read.key not in settled]
-    for read in open_reads:
-        if read.is_truth and _status(traces, sizes, _look_of(read)) != WAY:
+    open_reads = [
+        (row, read)
+        for row, tape in zip(rows, tapes, strict=True)
+        for read in tape.reads
+        if _is_open(read) and read.key not in settled
+    ]
+    for row, read in open_reads:
+        if read.key not in settled and read.is_truth and _status(traces, row, _look_of(read)) != WAY:
             settled.add(read.key)
-    left = {read.where: read for read in open_reads if read.key not in settled}
+    left = {read.where: read for _, read in open_reads if read.key not in settled}
     if left:
         for line in _right_anyway(traces, sizes, tapes[0], set(left)):
             left.pop(line, None)
     for where, read in left.items():
-        raise CaptureFault(
+        fault = Asked(
             f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
             where=where,
             hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
         )
+        asking = [any(other.where == where for other in tape.reads) for tape in tapes]
+        fault.rows = [row for row, asks in zip(rows, asking, strict=True) if asks]
+        fault.others = [row for row, asks in zip(rows, asking, strict=True) if not asks]
+        raise fault
 
 
 def _look_of(read: Read) -> Look:

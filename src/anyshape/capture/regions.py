@@ -15,13 +15,14 @@ from anyshape.capture.choices import capture_choices
 from anyshape.capture.decisions import Turn, Turns, explored
 from anyshape.capture.differential import Parted, capture_differential, computed_sizes, parting
 from anyshape.capture.program import Limit, Program
+from anyshape.capture.reads import Asked
 from anyshape.capture.tape import Apart, NoExpression, Split, chosen, rolled_up
 from anyshape.capture.traces import Traces
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr, Relation, Space, fit, fit_real, generic
 from anyshape.errors import CaptureFault, SourceLine
 
-__all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends"]
+__all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends", "split_at"]
 
 MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
@@ -35,15 +36,25 @@ Alike = Callable[
 ]  # whether a tape at these sizes goes the same way; None if there is none
 
 
-def capture_regions(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
+Capture = Callable[[Traces, Sequence[Sizes], "list[int]"], Program]
+
+
+def capture_regions(
+    traces: Traces,
+    further: Sequence[Sizes] = (),
+    budget: list[int] | None = None,
+    side: Capture | None = None,
+) -> Program:
     """The program of all regions, joined by conditions on sizes.
 
-    Of more regions than `MOST_REGIONS`, those next to the example are captured, and the program says where it ends.
+    Of more regions than `MOST_REGIONS`, those next to the example are captured, and the program says where it ends:
+    the ``budget`` is shared by all sides, which ``side`` captures, if it is another function.
     """
-    return _captured(traces, further, [MOST_REGIONS])
+    budget = budget if budget is not None else [MOST_REGIONS]
+    return _captured(traces, further, budget, side or capture_regions)
 
 
-def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Program:
+def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int], side: Capture) -> Program:
     """One side, split again as long as the ``budget`` of ways lasts, which all sides share."""
     turns = explored(traces)
     rows = [*turns.rows, *(row for row in further if row not in turns.rows)]
@@ -66,8 +77,18 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int]) -> Pr
         boundary = _telling(traces, turns, rows, fault)
         if boundary is None:
             raise
-        program = _split(traces, rows, boundary, budget)
+        program = _split(traces, rows, boundary, budget, side)
     return replace(program, within=(*program.within, *ends(traces.agreed, turns.beyond)))
+
+
+def split_at(
+    traces: Traces, further: Sequence[Sizes], fault: CaptureFault, budget: list[int], side: Capture
+) -> Program | None:
+    """Both sides of the boundary that explains best why something can't be captured as one; None if there is none."""
+    turns = explored(traces)
+    rows = [*turns.rows, *(row for row in further if row not in turns.rows)]
+    boundary = _telling(traces, turns, rows, fault)
+    return None if boundary is None else _split(traces, rows, boundary, budget, side)
 
 
 Boundary = tuple[Relation, SourceLine | None]
@@ -84,7 +105,9 @@ def ends(agreed: Agreed, beyond: Sequence[Turn]) -> list[Limit]:
     return made
 
 
-def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: list[int]) -> Program:
+def _split(
+    traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: list[int], side: Capture
+) -> Program:
     """Both sides of a boundary; when the ``budget`` is spent, the side of the example."""
     condition, where = boundary
     here = condition if condition.holds(traces.agreed.generic) else condition.negated()
@@ -97,10 +120,10 @@ def _split(traces: Traces, rows: Sequence[Sizes], boundary: Boundary, budget: li
                 where=where,
                 hint="Declare a smaller range for the dim that chooses them.",
             )
-        program = _captured(*_side(traces, here, rows), budget)
+        program = side(*_side(traces, here, rows), budget)
         return replace(program, within=(*program.within, Limit(here, why, where)))
-    near = _captured(*_side(traces, here, rows), budget)
-    far = _captured(*_side(traces, here.negated(), rows), budget)
+    near = side(*_side(traces, here, rows), budget)
+    far = side(*_side(traces, here.negated(), rows), budget)
     if [len(shape) for shape in near.outputs] != [len(shape) for shape in far.outputs]:
         raise CaptureFault(
             f"the model returns other tensors where {here}: {len(near.outputs)} with "
@@ -131,7 +154,10 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
     runs = [row for row in rows if traces.runs(row)]
     apart = [turn for turn in turns.found if len({turn.holds(row) for row in runs}) > 1]
     known = [turn for turn in apart if turn.relation is not None][:MOST_ASKED]
-    if isinstance(fault, Parted):
+    if isinstance(fault, Asked):
+        known = [turn for turn in known if _tells(turn, fault)]
+        scores = [0 for _ in known]
+    elif isinstance(fault, Parted):
         known = [turn for turn in known if turn.holds(fault.base) != turn.holds(fault.other)]
         home = traces.at(fault.base)
         alike = [parting(home, traces.at(row)) is None for row in runs]
@@ -152,6 +178,12 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
         condition = _boundary(traces, fault)
         return None if condition is None else (condition, fault.where)
     return _picked(traces, runs, fault) if isinstance(fault, NoExpression) else None
+
+
+def _tells(turn: Turn, fault: Asked) -> bool:
+    """Whether a look at values is there on one side of a decision only."""
+    asking, others = ({turn.holds(row) for row in rows} for rows in (fault.rows, fault.others))
+    return len(asking) == 1 and bool(others - asking)
 
 
 def _picked(traces: Traces, runs: Sequence[Sizes], fault: NoExpression) -> Boundary | None:

@@ -91,6 +91,7 @@ class Traces:
     def _tidy(self, recorded: Tape) -> Tape:
         made = expanded(functional(recorded).used_only(), self.own).used_only()
         made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
+        made.told = recorded.told
         return made
 
     def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
@@ -169,9 +170,10 @@ class Traces:
         shapes = [tuple(map(known_size, item.shape)) for item in self.agreed.contract.inputs]
         copies = [tensor.clone() for tensor in tensors]
         numbers = self.numbers  # which runs the model, too
+        told: list[Any] = []
         with case.unchanged(), numbers.replaced(case.module):
             made = answered(
-                lambda: record(_flat(case), copies, names, shapes, self.symbols, answers, more_at)
+                lambda: record(_flat(case, told), copies, names, shapes, self.symbols, answers, more_at)
             )
         if isinstance(made, (Refusal, OutOfMemory)):
             raise CaptureFault(
@@ -179,12 +181,17 @@ class Traces:
                 where=line_of_exception(made.error),
                 hint="Call the model at these sizes to see why.",
             ) from made.error
+        made.told = told
         return made
 
 
-def _flat(case: Case) -> Callable[..., Sequence[torch.Tensor]]:
+def _flat(case: Case, told: list[Any]) -> Callable[..., Sequence[torch.Tensor]]:
+    """A call that gives the tensors of a result; what else is in it is ``told``."""
+
     def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        return [tensor for _, tensor in flatten(case.call(tensors))[0]]
+        found, structure = flatten(case.call(tensors))
+        told.extend(structure.constants())
+        return [tensor for _, tensor in found]
 
     return call
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from anyshape.capture.decisions import explored
 from anyshape.capture.differential import first_rows, merged_tapes
 from anyshape.capture.program import Program
 from anyshape.capture.reads import Look, open_look, outline
-from anyshape.capture.regions import capture_regions, common_shapes
+from anyshape.capture.regions import MOST_REGIONS, capture_regions, common_shapes, split_at
 from anyshape.capture.tape import Split, Tape
 from anyshape.capture.traces import Traces
 from anyshape.errors import CaptureFault
@@ -31,11 +32,20 @@ def capture_values(traces: Traces, further: Sequence[Sizes] = ()) -> Program:
 
 
 def _captured(
-    traces: Traces, further: Sequence[Sizes], budget: list[int], known: Mapping[str, bool]
+    traces: Traces,
+    further: Sequence[Sizes],
+    budget: list[int],
+    known: Mapping[str, bool],
+    regions: list[int] | None = None,
 ) -> Program:
+    regions = regions if regions is not None else [MOST_REGIONS]
+
+    def side(part: Traces, rows: Sequence[Sizes], left: list[int]) -> Program:
+        return _captured(part, rows, budget, known, left)
+
     look = open_look(traces, traces.agreed.generic)
     if look is None:
-        return capture_regions(traces, further)
+        return capture_regions(traces, further, regions, side)  # Python may look at values on one side only
     if look.value is None:
         raise CaptureFault(
             "Python decides by a number that depends on the values of a tensor: a graph can't follow it",
@@ -45,7 +55,7 @@ def _captured(
     asked = traces.until(traces.agreed.generic, look.key)
     question = repr(outline(asked)) if asked is not None else ""
     if question in known:  # asked before, of the same tensors
-        return _captured(traces.answering({look.key: known[question]}), further, budget, known)
+        return _captured(traces.answering({look.key: known[question]}), further, budget, known, regions)
     budget[0] -= 1
     if budget[0] <= 0:
         raise CaptureFault(
@@ -53,9 +63,16 @@ def _captured(
             where=look.where,
             hint="Compute it with tensors (torch.where instead of if).",
         )
-    condition = _condition(traces, look)
+    try:
+        condition = _condition(traces, look)
+    except CaptureFault as fault:
+        # Asked of other tensors at other sizes: those part first.
+        split = split_at(traces, further, fault, regions, side)
+        if split is None:
+            raise
+        return split
     then, otherwise = (
-        _captured(traces.answering({look.key: truth}), further, budget, {**known, question: truth})
+        _captured(traces.answering({look.key: truth}), further, budget, {**known, question: truth}, regions)
         for truth in (True, False)
     )
     if [len(shape) for shape in then.outputs] != [len(shape) for shape in otherwise.outputs]:
@@ -70,13 +87,16 @@ def _captured(
 
 
 def _condition(traces: Traces, look: Look) -> Tape:
-    """The tape of the question, for all sizes."""
+    """The tape of the question, for all sizes: on both sides of each decision, too."""
     found: list[tuple[Sizes, Any]] = []
-    base = traces.agreed.generic
-    for row in first_rows(traces.agreed):
+    base, turns = traces.agreed.generic, explored(traces)
+    rows = [*first_rows(traces.agreed), *turns.rows]
+    for row in (row for number, row in enumerate(rows) if row not in rows[:number]):
         if traces.runs(row):
             found.append((row, traces.until(row, look.key)))
     found.append((base, traces.until(base, look.key, seed=1) if traces.runs_with(base, 1) else None))
     rows = [row for row, tape in found if tape is not None]
     tapes = [tape for _, tape in found if tape is not None]
-    return merged_tapes(traces, rows, tapes)
+    return merged_tapes(
+        traces, rows, tapes, turns=[turn for turn in turns.found if turn.relation is not None]
+    )

@@ -79,6 +79,7 @@ class Watch:
     floats: dict[str, float] = field(default_factory=dict)  # and floats
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
+    used: dict[Part, None] = field(default_factory=dict)  # what PyTorch's functions were given
     lost: dict[Formula, None] = field(default_factory=dict)  # what went on as a plain number
     leaked: dict[Part, SourceLine | None] = field(default_factory=dict)  # what went into a text, or numpy
     _asked: Any = field(default_factory=WeakIdKeyDictionary)  # tensors, and the sizes that they go by
@@ -151,6 +152,11 @@ class Watch:
         self.look_up(formula, value, keys)
         if isinstance(formula, (Expr, Formula)):
             self.leaked.setdefault(formula, innermost_caller())
+
+    def use(self, item: Any) -> None:
+        """A function of PyTorch's is given something: which of several equal numbers it is, is known by that."""
+        if isinstance(item, (Size, Measure)):
+            self.used.setdefault(item.formula)
 
     def note(self, formula: Formula, value: float) -> None:
         if len(self.numbers) < MOST_FORMULAS:

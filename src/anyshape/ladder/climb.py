@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from anyshape.capture import NoTape, Traces
+from anyshape.capture import NoTape, Traces, Unseen
 from anyshape.contract.agree import Agreed
 from anyshape.errors import AnyshapeError, Fault, HistoryFault, InternalError, VerifyFault
 from anyshape.inputs.case import Case
@@ -40,7 +40,7 @@ def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) ->
                 verdict = attempts[-1].judge()
                 if verdict.right:
                     return attempts[-1].made(verdict)
-        except HistoryFault:
+        except (HistoryFault, Unseen):
             raise
         except Fault as fault:
             stuck[rung.name] = fault

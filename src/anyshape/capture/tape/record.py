@@ -166,13 +166,19 @@ class _Recording:
         for axis, place in _sliced(items, len(sizes)):
             start, stop = items[place].start, items[place].stop
             for bound in (start, stop):
-                if type(bound) is int and 0 < sizes[axis] <= abs(bound) < FARTHEST:
+                if type(bound) is int and 1 < abs(bound) < FARTHEST and sizes[axis]:
                     watch.shape(tensor)[axis] <= abs(bound)  # noqa: B015, where it starts to matter
             if stop is not None or type(start) is not int or start != 0:
                 first, end = 0 if start is None else start, sys.maxsize if stop is None else stop
                 tensor = aten.slice.Tensor(tensor, axis, first, end)
             items[place] = slice(None)
         return tensor, tuple(items) if isinstance(index, tuple) else items[0]
+
+    def use(self, args: Sequence[Any]) -> None:
+        if self.tape.watch is not None and not self.unheard and not self.tape.watch.paused:
+            for leaf in leaves(args):
+                for item in (leaf.start, leaf.stop) if isinstance(leaf, slice) else (leaf,):
+                    self.tape.watch.use(item)
 
     def depends_on_values(self, item: Any) -> bool:
         if self.unheard or not isinstance(item, torch.Tensor):
@@ -252,6 +258,7 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self.recording.use(args)
         if func in INDEXING and isinstance(args[0], torch.Tensor):
             items = args[1] if isinstance(args[1], tuple) else (args[1],)
             read = tuple(map(self.with_bounds, items))

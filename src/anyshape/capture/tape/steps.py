@@ -237,6 +237,7 @@ class Tape:
     watch: Watch | None = None  # what the run did with its sizes
     counted: dict[Any, int] = field(default_factory=dict)  # integers that values decide, by line and turn
     forgiven: list[SourceLine | None] = field(default_factory=list)  # operators that failed, and were caught
+    told: Any = None  # what is no tensor in the result
 
     def used_only(self) -> Tape:
         """The tape without what no output needs."""
