@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import onnxscript
 import pytest
@@ -44,6 +45,7 @@ from torch.utils.flop_counter import flop_registry
 import anyshape.torch_bridge
 from anyshape.torch_bridge.indexing import Indexed
 from anyshape.torch_bridge.process import patched
+from anyshape.torch_bridge.rewriting import exact_constants
 
 FOLDER = pathlib.Path(anyshape.torch_bridge.__file__).parent
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes."
@@ -541,6 +543,31 @@ def test_types_have_their_onnx_names() -> None:
 def test_a_model_at_another_opset() -> None:
     graph = ir.Graph([], [], nodes=[], name="canary", opset_imports={"": 18})
     assert onnxscript_apis.convert_version(ir.Model(graph, ir_version=10), 20).opset_imports[""] == 20
+
+
+# --- rewriting ------------------------------------------------------------------------------------------
+
+
+@canary("rewriting.exact_constants", "onnxscript.rewriter._matcher", "onnxscript.rewriter._matcher.math")
+def test_a_small_constant_is_taken_for_none_unless_it_is_forbidden() -> None:
+    def folded() -> int:
+        x, tiny = (
+            ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT)),
+            ir.tensor(np.float32(1e-9), name="c"),
+        )
+        x.shape = ir.Shape(["n"])
+        constant = ir.node("Constant", [], {"value": tiny})
+        added = ir.node("Add", [x, constant.outputs[0]])
+        added.outputs[0].type, added.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(["n"])
+        made = ir.node("Abs", [added.outputs[0]])
+        graph = ir.Graph([x], made.outputs, nodes=[constant, added, made], name="g", opset_imports={"": 18})
+        model = ir.Model(graph, ir_version=10)
+        onnxscript.optimizer.optimize(model)
+        return len([node for node in model.graph if node.op_type == "Add"])
+
+    assert folded() == 0
+    with exact_constants():
+        assert folded() == 1
 
 
 # --- tracing --------------------------------------------------------------------------------------------

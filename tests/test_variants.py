@@ -78,9 +78,15 @@ def test_masks_of_any_size(shape: tuple[int, ...]) -> None:
 
 def test_floats_have_other_scales_and_signs() -> None:
     example = torch.rand(3, 40) + 1
-    small, large, other = (varied(k, ((3, 40),), example)[0] for k in (1, 2, 3))
+    small, large, other, some = (varied(k, ((3, 40),), example)[0] for k in (1, 2, 3, 4))
     assert small.max() < 0.1 and large.min() >= 10 and other.max() < 0
-    assert texts(example) == ["x a hundredth as large", "x ten times as large", "x of the other sign"]
+    assert (some[0] == 0).all() and 0 < int((some[1:] == 0).sum()) < 80
+    assert texts(example) == [
+        "x a hundredth as large",
+        "x ten times as large",
+        "x of the other sign",
+        "x with zeros among them",
+    ]
 
 
 def test_ids_come_from_the_whole_range() -> None:

@@ -197,7 +197,7 @@ def _other_side(
                 lambda row: (
                     turn.holds(row) != here
                     and goes(row)
-                    and contract.elements(row) <= MOST_NUMBERS
+                    and contract.elements({dim: max(size, 1) for dim, size in row.items()}) <= MOST_NUMBERS
                     and contract.allows(row)
                 ),
             )

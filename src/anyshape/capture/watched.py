@@ -106,7 +106,7 @@ class Watch:
         return torch.Size(asked)
 
     def read(self, value: int, of_values: bool = True) -> Size:
-        """An integer that Python read out of a tensor, as a size of its own; where values had no part in it, one of them."""
+        """An integer that Python read out of a tensor, as a size of its own: ``of_values``, or of sizes alone."""
         where = innermost_caller()
         turn = self._turns[where] = self._turns.get(where, 0) + 1
         name = self.symbols.name(where, turn, READ)

@@ -27,6 +27,7 @@ from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Real, Relation, names
 from anyshape.dims.formula import Formula
 from anyshape.errors import LowerFault
+from anyshape.lower.empty import ask_first, mark
 from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
 from anyshape.lower.sizes import SizeNodes, axis_sources
@@ -52,7 +53,9 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
     graph = ir.Graph(
         inputs, outputs, nodes=scope.recorder.nodes, initializers=list(weights.values()), name="main_graph"
     )
-    return torchlib.finished_model(graph, scope.recorder)
+    model = torchlib.finished_model(graph, scope.recorder)
+    ask_first(model)
+    return model
 
 
 def translate_alone(
@@ -124,6 +127,7 @@ class _Scope:
                 ) from error
             for node in self.recorder.nodes[before:]:
                 node.meta[STEP] = step
+            mark(step, self.recorder.nodes[before:])
 
     def branch(self, body: Tape | Split, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The outputs of a tape, or of the side that a condition chooses."""

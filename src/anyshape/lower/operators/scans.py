@@ -1,7 +1,8 @@
-"""Products and extremes of all that came before: ONNX scans only sums."""
+"""Products, extremes and more of all that came before: ONNX scans only sums."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,13 @@ def cummax(self: Value, dim: int) -> tuple[Value, Value]:
 def cummin(self: Value, dim: int) -> tuple[Value, Value]:
     """The smallest up to each place, and where it was last."""
     return _extreme(self, dim, -1)
+
+
+def logcumsumexp(self: Value, dim: int) -> Value:
+    """The logarithm of the sum of exponentials up to each place."""
+    last, turned = _last(self, dim)
+    nothing = op.CastLike(op.Constant(value_float=-math.inf), last)
+    return _back(op.ReduceLogSumExp(_before(last, nothing), [-1], keepdims=0), turned)
 
 
 def _extreme(value: Value, dim: int, sign: int) -> tuple[Value, Value]:
@@ -73,4 +81,5 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.cumprod.default: cumprod,
     torch.ops.aten.cummax.default: cummax,
     torch.ops.aten.cummin.default: cummin,
+    torch.ops.aten.logcumsumexp.default: logcumsumexp,
 }
