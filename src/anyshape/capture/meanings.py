@@ -37,14 +37,12 @@ class Meanings:
         self.earlier = earlier if earlier is not None else {}
         self.padded: dict[tuple[int, ...], dict[tuple[float, ...], list[tuple[Part, Formula]]]] = {}
         self.unknown: dict[str, Sizes] = {}  # sizes without an expression, and a run that asked about them
-        # Not sizes at all: other at the same sizes with other values; or read out of tensors, and not what sizes say.
+        # Not sizes at all: other at the same sizes with other values, or read out of tensors.
         self.data: set[str] = set()
         for row, watch in zip(self.rows, self.watches, strict=True):
             same = next(other for k, other in enumerate(self.watches) if self.rows[k] == row)
             self.data |= {name for name, size in watch.sizes.items() if same.sizes.get(name, size) != size}
-        reads = {name for watch in self.watches for name in watch.reads}
-        self.data |= {name for name in reads if not self._follows(name)}
-        self.data |= {name for watch in self.watches for name in watch.floats}
+        self.data |= {name for watch in self.watches for name in (*watch.reads, *watch.floats)}
         self.paths = [path_of(watch) for watch in self.watches]
 
     def of(self, formula: Formula, row: Sizes, *, data: bool = False) -> Formula | None:
@@ -66,13 +64,6 @@ class Meanings:
                     return None
                 replacements[name] = found
         return formula.substitute(replacements) if replacements else formula
-
-    def _follows(self, name: str) -> bool:
-        """Whether a number that was read out of a tensor moves as the sizes do, whatever the values."""
-        places = [k for k, watch in enumerate(self.watches) if name in watch.sizes]
-        column = [self.watches[k].sizes[name] for k in places]
-        moves = len(places) == len(self.watches) and len(set(column)) > 1
-        return moves and name not in self.data and fit([self.rows[k] for k in places], column) is not None
 
     def _size(self, name: str, at: int) -> Expr | None:
         """What a size is on the way of the run at hand, and on all others if it is the same there."""

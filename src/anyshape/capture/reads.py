@@ -163,7 +163,7 @@ def _digest(tensor: torch.Tensor) -> str:
 
 
 class Asked(CaptureFault):
-    """Python looks at values, in some of the runs only: ``rows`` are those, ``others`` the sizes of those that do not."""
+    """Python looks at values, perhaps in some of the runs only: at ``rows``, and not at ``others``."""
 
     rows: Sequence[Sizes] = ()
     others: Sequence[Sizes] = ()

@@ -88,8 +88,8 @@ def _captured(
 
 def _condition(traces: Traces, look: Look) -> Tape:
     """The tape of the question, for all sizes: on both sides of each decision, too."""
-    found: list[tuple[Sizes, Any]] = []
-    base, turns = traces.agreed.generic, explored(traces)
+    found: list[tuple[dict[str, int], Any]] = []
+    base, turns = dict(traces.agreed.generic), explored(traces)
     rows = [*first_rows(traces.agreed), *turns.rows]
     for row in (row for number, row in enumerate(rows) if row not in rows[:number]):
         if traces.runs(row):

@@ -223,9 +223,9 @@ class Size(int):
 
     formula: Part
 
-    def __new__(cls, value: Any = 0, formula: Part | None = None) -> Any:
+    def __new__(cls, value: Any = 0, formula: Part | None = None) -> Size:
         if formula is None:  # type(n)(...), which is an ordinary number
-            return int(value)
+            return int(value)  # type: ignore[return-value]
         made = super().__new__(cls, value)
         made.formula = formula
         return made
@@ -301,9 +301,9 @@ class Measure(float):
 
     formula: Part
 
-    def __new__(cls, value: Any = 0.0, formula: Part | None = None) -> Any:
+    def __new__(cls, value: Any = 0.0, formula: Part | None = None) -> Measure:
         if formula is None:
-            return float(value)
+            return float(value)  # type: ignore[return-value]
         made = super().__new__(cls, value)
         made.formula = formula
         return made

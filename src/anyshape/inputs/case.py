@@ -16,6 +16,7 @@ from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten
 from anyshape.source.lines import calls_the_model, first_line, is_own_mistake, line_of_exception
 from anyshape.torch_bridge import memory
+from anyshape.torch_bridge.careful import Careful
 
 __all__ = ["Case", "Input", "OutOfMemory", "Outputs", "Refusal", "Shapes", "answered", "as_args"]
 
@@ -183,7 +184,7 @@ class Case:
     def answer(self, tensors: Sequence[torch.Tensor]) -> Outputs | Refusal | OutOfMemory:
         """The module on copies of ``tensors``; what it changes in itself stays changed."""
         copies = [tensor.clone() for tensor in tensors]
-        with torch.no_grad():
+        with torch.no_grad(), Careful():
             result = answered(partial(self.call, copies))
         if isinstance(result, (Refusal, OutOfMemory)):
             return result

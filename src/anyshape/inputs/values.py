@@ -95,6 +95,9 @@ def _rule(path: str, examples: Sequence[torch.Tensor]) -> Rule:
     return Rule("cells", low, high, tuple(kept.tolist()))
 
 
+FEWEST_IN_ORDER = 3
+
+
 def _is_progression(example: torch.Tensor) -> bool:
     """0, 1, 2, … along the last axis: position ids."""
     size = example.shape[-1] if example.dim() else 0
@@ -122,9 +125,27 @@ def make_tensors(
         return [item.example.clone() for item in case.inputs]
     generator = np.random.default_rng(seed)
     return [
-        make_tensor(rule, shape, item.example.dtype, sizes, generator, item.example, drawn)
+        _in_order(
+            make_tensor(rule, shape, item.example.dtype, sizes, generator, item.example, drawn), item.example
+        )
         for item, rule, shape in zip(case.inputs, rules, shapes, strict=True)
     ]
+
+
+def _in_order(made: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """Sorted, if it is a row of integers and the example's are: lengths from the longest on, or offsets from 0."""
+    if made.dim() != 1 or example.numel() < FEWEST_IN_ORDER or example.is_meta:
+        return made
+    if made.dtype == torch.bool or made.is_floating_point() or made.is_complex():
+        return made
+    steps = example[1:] - example[:-1]
+    falls, rises = bool((steps <= 0).all()), bool((steps >= 0).all())
+    if falls == rises:
+        return made
+    ordered = made.sort(descending=falls).values
+    if rises and int(example[0]) == 0:
+        ordered[:1] = 0
+    return ordered
 
 
 def make_tensor(

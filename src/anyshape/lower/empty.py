@@ -126,8 +126,10 @@ def _rank(node: ir.Node) -> int | None:
     """How many axes there are: what is computed number by number has as many as what it is computed from."""
     value = node.inputs[0]
     for _ in range(MOST_BACK):
-        if value is None or value.shape is not None:
-            return None if value is None else len(value.shape)
+        if value is None:
+            return None
+        if value.shape is not None:
+            return len(value.shape)
         producer = value.producer()
         if producer is None or producer.op_type not in (
             "Cast",
@@ -151,17 +153,15 @@ def _axes(node: ir.Node) -> list[int] | None:
         return list(node.attributes.get_ints("axes"))
     if len(node.inputs) < 2 or node.inputs[1] is None:
         return []
-    value = node.inputs[1]
+    value: ir.Value | None = node.inputs[1]
     for _ in range(MOST_BACK):
-        known = ir.convenience.get_const_tensor(value)
-        producer = value.producer()
+        known = None if value is None else ir.convenience.get_const_tensor(value)
         if known is not None:
             return [int(axis) for axis in known.numpy().reshape(-1)]
+        producer = None if value is None else value.producer()
         if producer is None or producer.op_type not in ("Reshape", "Unsqueeze", "Cast", "Identity"):
             return None
         value = producer.inputs[0]
-        if value is None:
-            return None
     return None
 
 

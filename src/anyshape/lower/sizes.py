@@ -145,8 +145,8 @@ class SizeNodes:
         if part.op == "log2" or part.op == "log10" or (part.op == "log" and len(part.args) == 2):
             base = {"log2": 2, "log10": 10}.get(part.op) or part.args[1]
             sides = [self._as_double(item) for item in (part.args[0], base)]
-            made = self.add("Div", [self.add("Log", [side], {}) for side in sides], {})
-            return made if part.op == "log" else self._exact_log(made, *sides)
+            ratio = self.add("Div", [self.add("Log", [side], {}) for side in sides], {})
+            return ratio if part.op == "log" else self._exact_log(ratio, *sides)
         made = [self._as_double(item) for item in part.args]
         if part.op == "float":
             return made[0]
