@@ -31,6 +31,8 @@ STEPS = (2, 5, 13, 34, 89)
 MOST_CROSSED = 40
 MOST_TRIES = 6
 MOST_STILL = 1000
+MOST_STEPS = 4000  # on tapes that only show the law of a size
+FEWEST_WIDER = 6
 MOST_BESIDE = 300  # sizes to look at for one on the same way
 MOST_LEAKED = 3
 # Of many digits and factors.
@@ -91,7 +93,9 @@ def explored(traces: Traces) -> Turns:
         turns = tuple(asked)
         for name, row in meaning.unknown.items():
             if name not in widened:
-                rows += [other for other in _wider(traces, meaning, row) if other not in rows]
+                most = max(FEWEST_WIDER, MOST_STEPS // max(1, len(traces.at(row).steps)))
+                wider = itertools.islice(_wider(traces, meaning, row), most)
+                rows += [other for other in wider if other not in rows]
         if not meaning.unknown.keys() <= widened:
             widened |= meaning.unknown.keys()
             continue

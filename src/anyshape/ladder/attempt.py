@@ -19,7 +19,7 @@ from anyshape.errors import VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.ladder.narrow import limited, narrowed, without_smallest
 from anyshape.lower import name_outputs
-from anyshape.lower.enforce import enforce
+from anyshape.lower.enforce import enforce, enforce_shapes
 from anyshape.lower.optimize import optimize
 from anyshape.progress import Progress
 from anyshape.repair import Repair
@@ -78,6 +78,7 @@ class Attempt:
         agreed, relations = limited(reference.agreed, self.program.within)
         self.reference = reference.under(agreed)
         enforce(self.model, agreed.contract, list(dict.fromkeys((*relations, *_kept_from(agreed.contract)))))
+        enforce_shapes(self.model, agreed.contract)
         self.narrowings = 0
         self.verdict: Verdict | None = None
         self.runtime = _loaded(self.model)
@@ -142,15 +143,20 @@ class Attempt:
 def _kept_from(contract: Contract) -> list[Relation]:
     """What the file itself must refuse, as PyTorch may run there.
 
-    Ranges that begin where the model no longer changes itself, and remainders: PyTorch refuses most sizes with
-    another one, but now and then a reshape comes out even.
+    Ranges that begin where the model no longer changes itself, or have but one size, and remainders: PyTorch refuses
+    most sizes with another one, but now and then a reshape comes out even.
     """
     starts = [
         Relation(Expr.of(dim.range.minimum), "<=", Expr.of(dim.name))
         for dim in contract.dims
         if dim.reason.startswith(CHANGES_ITSELF)
     ]
-    return starts + [item for item in contract.relations if period_of(item.left, item.right)]
+    only = [
+        Relation(Expr.of(dim.name), "==", Expr.of(dim.range.minimum))
+        for dim in contract.dims
+        if dim.range.minimum == dim.range.maximum
+    ]
+    return starts + only + [item for item in contract.relations if period_of(item.left, item.right)]
 
 
 def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Model:

@@ -12,10 +12,10 @@ from typing import Any
 import onnx_ir as ir
 
 from anyshape.contract.contract import Contract
-from anyshape.dims import Relation
+from anyshape.dims import Expr, Relation
 from anyshape.lower.sizes import SizeNodes, axis_sources
 
-__all__ = ["enforce"]
+__all__ = ["enforce", "enforce_shapes"]
 
 IMPOSSIBLE = 1 << 40
 
@@ -27,23 +27,42 @@ def enforce(model: ir.Model, contract: Contract, relations: Sequence[Relation]) 
         _Builder(model, contract, prefix).enforce(relation)
 
 
+def enforce_shapes(model: ir.Model, contract: Contract) -> None:
+    """Make the model fail where an axis is not what other axes say that it is: ``2*h`` of an odd size, ``past + seq``."""
+    for number, item in enumerate(contract.inputs):
+        for axis, size in enumerate(item.shape):
+            if size is not None and size.constant is None and size.name is None:
+                prefix = f"requires_{len(model.graph)}"
+                _Builder(model, contract, prefix).enforce_axis(number, axis, size)
+
+
 class _Builder:
     def __init__(self, model: ir.Model, contract: Contract, prefix: str) -> None:
         self.model, self.contract, self.prefix = model, contract, prefix
         self.nodes: list[ir.Node] = []
 
     def enforce(self, relation: Relation) -> None:
-        value = self._input_with(relation)
-        users = [(use.node, use.idx) for use in value.uses()]
-        sizes = SizeNodes(axis_sources(self.contract, self.model.graph.inputs), self._add)
-        holds = sizes.holds(relation)
+        sizes = self._sizes()
+        self._require(self._input_with(relation), sizes, sizes.holds(relation), f"requires {relation}")
+
+    def enforce_axis(self, number: int, axis: int, size: Expr) -> None:
+        sizes, value = self._sizes(), self.model.graph.inputs[number]
+        found = self._add("Gather", [sizes.shape(value), sizes.constant(axis)], {"axis": 0})
+        holds = self._add("Equal", [found, sizes.size(size)])
+        self._require(value, sizes, holds, f"requires {size} at axis {axis} of {self.contract.inputs[number].name}")
+
+    def _sizes(self) -> SizeNodes:
+        return SizeNodes(axis_sources(self.contract, self.model.graph.inputs), self._add)
+
+    def _require(self, value: ir.Value, sizes: SizeNodes, holds: ir.Value, name: str) -> None:
+        users = [(use.node, use.idx) for use in value.uses() if use.node not in self.nodes]
         bad = self._add("Cast", [self._add("Not", [holds])], {"to": ir.DataType.INT64})
         target = self._add("Sub", [sizes.shape(value), self._add("Mul", [bad, sizes.constant(IMPOSSIBLE)])])
         checked = self._add("Reshape", [value, target], {"allowzero": 1})
         checked.type, checked.shape = value.type, value.shape
         node = checked.producer()
         assert node is not None
-        node.name = f"requires {relation}"
+        node.name = name
         for user, index in users:
             user.replace_input_with(index, checked)
         for made in reversed(self.nodes):
