@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Difference", "compare", "same"]
+__all__ = ["Difference", "compare", "same", "usual"]
 
 Array = npt.NDArray[Any]
 
 OWN_ERROR = 20.0  # a number may be off by this many times PyTorch's own error against float64
-ROUNDINGS = {2: 24.0, 4: 600.0, 8: 600.0}  # and by this many roundings of typical numbers, by item size
+ROUNDINGS = {2: 24.0, 4: 1500.0, 8: 1500.0}  # and by this many roundings of typical numbers, by item size
 WITHOUT_OWN_ERROR = 2.5  # times as many roundings where PyTorch's own error is not known
 
 FEW = 16  # fewer numbers don't say what is typical
@@ -26,6 +26,7 @@ FAR = 1e6  # among few, a number this many times as large as most is of another 
 TYPICAL = 0.75  # typical is a magnitude that this share of the numbers do not exceed
 MOST_ERRORS = 0.95  # PyTorch's own error near a number is one that this share of them keeps
 LOST = 0.01  # numbers that are off by this share of themselves have lost their scale
+LEAST_ROUNDINGS = 2.0  # of what the output usually is: a runtime's sigmoid is no better than that near 0
 SMALLEST = float(torch.finfo(torch.float32).tiny)  # below it a runtime may round to zero
 REPEATED = 0.05  # a value that is this share of all was filled in: it says nothing of the others
 UNKNOWN = 1.0  # the most that is taken for typical where all numbers are filled in
@@ -41,8 +42,21 @@ class Difference:
     why: str = ""
 
 
-def compare(name: str, expected: torch.Tensor, exact: torch.Tensor | None, got: Array) -> Difference:
+def usual(example: torch.Tensor) -> float:
+    """The typical magnitude of an output at the example; 0 where it has none."""
+    if not example.is_floating_point() or example.numel() == 0:
+        return 0.0
+    magnitudes = np.abs(_drawn(_as_double(example).reshape(-1), 64 * SAMPLE))
+    telling = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
+    return float(np.median(telling)) if telling.size else 0.0
+
+
+def compare(
+    name: str, expected: torch.Tensor, exact: torch.Tensor | None, got: Array, scale: float = 0.0
+) -> Difference:
     """The difference of one output from PyTorch's ``expected``; ``exact`` is the same in float64, if it ran.
+
+    Two roundings of the output's usual ``scale`` are always allowed.
 
     The error and what is allowed are those of the number that comes closest to its tolerance, or is furthest beyond.
     """
@@ -64,7 +78,8 @@ def compare(name: str, expected: torch.Tensor, exact: torch.Tensor | None, got: 
     if not finite.any():
         return Difference(0.0, 0.0)
     errors = np.abs(given[finite] - wanted[finite])
-    tolerances = _tolerances(expected, wanted, exact, finite)[finite]
+    least = LEAST_ROUNDINGS * torch.finfo(expected.dtype).eps * scale
+    tolerances = np.maximum(_tolerances(expected, wanted, exact, finite)[finite], least)
     worst = int(np.argmax(_ratios(errors, tolerances)))
     error, allowed = float(errors[worst]), float(tolerances[worst])
     why = "" if error <= allowed else f"{name} is off by {error:.2g} ({allowed:.1g} allowed)"

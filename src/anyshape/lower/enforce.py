@@ -28,7 +28,7 @@ def enforce(model: ir.Model, contract: Contract, relations: Sequence[Relation]) 
 
 
 def enforce_shapes(model: ir.Model, contract: Contract) -> None:
-    """Make the model fail where an axis is not what other axes say that it is: ``2*h`` of an odd size, ``past + seq``."""
+    """Make the model fail where an axis is not what other axes say: ``2*h`` of an odd size, ``past + seq``."""
     for number, item in enumerate(contract.inputs):
         for axis, size in enumerate(item.shape):
             if size is not None and size.constant is None and size.name is None:
@@ -49,7 +49,9 @@ class _Builder:
         sizes, value = self._sizes(), self.model.graph.inputs[number]
         found = self._add("Gather", [sizes.shape(value), sizes.constant(axis)], {"axis": 0})
         holds = self._add("Equal", [found, sizes.size(size)])
-        self._require(value, sizes, holds, f"requires {size} at axis {axis} of {self.contract.inputs[number].name}")
+        self._require(
+            value, sizes, holds, f"requires {size} at axis {axis} of {self.contract.inputs[number].name}"
+        )
 
     def _sizes(self) -> SizeNodes:
         return SizeNodes(axis_sources(self.contract, self.model.graph.inputs), self._add)

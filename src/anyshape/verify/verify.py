@@ -11,7 +11,7 @@ import torch
 
 from anyshape.capture.decisions import Turn
 from anyshape.capture.program import Guard
-from anyshape.compare import compare
+from anyshape.compare import compare, usual
 from anyshape.dims import Relation
 from anyshape.dims.turns import Condition
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
@@ -108,7 +108,8 @@ def _judged(
         return Row(at, "wrong", why=why)
     worst = Row(at, "right")
     for number, (name, tensor, array) in enumerate(zip(names, outputs.tensors, got, strict=True)):
-        difference = compare(name, tensor, exact[number] if exact else None, array)
+        scale = usual(case.outputs.tensors[number]) if number < len(case.outputs.tensors) else 0.0
+        difference = compare(name, tensor, exact[number] if exact else None, array, scale)
         if difference.why:
             return Row(at, "wrong", difference.error, difference.allowed, difference.why)
         if difference.error * (worst.allowed or 1) >= worst.error * (difference.allowed or 1):
