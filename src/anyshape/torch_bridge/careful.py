@@ -35,7 +35,7 @@ def _attention(query: Any, key: Any, value: Any, *rest: Any, enable_gqa: bool = 
 
 def _packed(data: Any, sizes: Any, hidden: Any, *rest: Any) -> None:
     """A packed sequence with states of other layers or another batch: read beyond their end (2.13)."""
-    if not isinstance(sizes, torch.Tensor) or len(rest) < 6:
+    if not isinstance(sizes, torch.Tensor) or sizes.dim() != 1 or sizes.is_floating_point() or len(rest) < 6:
         return
     _, _, layers, _, _, both = rest[:6]
     expected = layers * (2 if both else 1), int(sizes[0]) if sizes.numel() else 0
