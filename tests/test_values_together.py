@@ -1,0 +1,163 @@
+"""Looks at values: what hangs on them, where they are asked, and what of them is in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import anyshape
+from anyshape.errors import CaptureFault
+
+Tensors = tuple[Tensor, ...]
+YES, NO = torch.tensor(True), torch.tensor(False)
+
+
+class Net(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("one", torch.randn(4))
+        self.register_buffer("two", torch.randn(4))
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(self, *tensors)
+
+
+def agree(function: Callable[..., Any], example: Tensors, others: Sequence[Tensors], folder: Path) -> None:
+    net = Net(function).eval()
+    anyshape.export(net, example, folder / "m.onnx")
+    run = anyshape.load(folder / "m.onnx")
+    for tensors in (example, *others):
+        with torch.no_grad():
+            wanted = net(*tensors)
+        got = torch.as_tensor(np.asarray(run(*tensors)))
+        assert got.shape == wanted.shape, tensors
+        assert torch.allclose(got, wanted, 1e-4, 1e-5, equal_nan=True), tensors
+
+
+def by_task(self: Any, x: Tensor, task: Tensor) -> Tensor:
+    for number, layer in enumerate((self.a, self.b, self.c)):
+        if task == number:
+            return layer(x)  # type: ignore[no-any-return]
+    return x
+
+
+def by_mean(self: Any, x: Tensor) -> Tensor:
+    mean = x.mean()
+    layer = self.a if mean > 100 else self.b if mean > 5 else self.c
+    return layer(x)  # type: ignore[no-any-return]
+
+
+X = torch.randn(3, 4)
+CHOSEN: dict[str, tuple[Callable[..., Any], Tensors, list[Tensors]]] = {
+    "a layer": (by_task, (X, torch.tensor(1)), [(X, torch.tensor(k)) for k in range(4)]),
+    "a layer by a mean": (by_mean, (X,), [(X + 10,), (X + 200,)]),
+    "a buffer": (lambda self, x, flag: x + (self.one if flag else self.two), (X, YES), [(X, NO)]),
+    "an input": (lambda self, x, y, flag: (x if flag else y) * 2, (X, X + 1, YES), [(X, X + 1, NO)]),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_values_choose_among_tensors_of_one_shape(name: str, tmp_path: Path) -> None:
+    agree(*CHOSEN[name], tmp_path)
+
+
+def below(self: Any, x: Tensor) -> Tensor:
+    if x.shape[1] > 3:
+        return x * 2
+    return x * 3 if x.min() < -50 else x * 5
+
+
+def above(self: Any, x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] > 4 and x.max() > 20 else x + 1
+
+
+@pytest.mark.parametrize("example", [torch.randn(2, 5), torch.randn(2, 2), torch.randn(7, 5)])
+@pytest.mark.parametrize("function", [below, above])
+def test_a_look_on_one_side_of_a_decision_on_sizes(function: Any, example: Tensor, tmp_path: Path) -> None:
+    shapes = [(2, 3), (2, 2), (2, 9), (4, 5), (5, 4), (9, 3)]
+    agree(function, (example,), [(torch.randn(s) * k,) for s in shapes for k in (1, 1000)], tmp_path)
+
+
+def of_the_last(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    if x.shape[1] > 32:
+        mask = mask[:, -32:]
+    return x if mask.all() else x - 1
+
+
+def of_the_first(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+    return x - 1 if mask[:, :32].any() else x
+
+
+@pytest.mark.parametrize("function", [of_the_last, of_the_first])
+def test_a_look_at_what_is_cut_off_at_other_sizes(function: Any, tmp_path: Path) -> None:
+    half = torch.cat([torch.zeros(2, 45), torch.ones(2, 45)], 1).bool()
+    x = torch.randn(2, 90)
+    none = torch.zeros(2, 5).bool()
+    agree(function, (X[:2, :4], torch.ones(2, 4).bool()), [(x, half), (x, ~half), (x[:, :5], none)], tmp_path)
+
+
+def test_a_number_that_is_cut_at_another(tmp_path: Path) -> None:
+    def function(self: Any, x: Tensor, lengths: Tensor) -> Tensor:
+        return x[:, : min(int(lengths.max()), 8)]
+
+    others = [(torch.randn(2, 60), torch.tensor(lengths)) for lengths in ([9, 20], [50, 2], [5, 2])]
+    agree(function, (torch.randn(2, 6), torch.tensor([2, 4])), others, tmp_path)
+
+
+def test_a_slice_up_to_a_tensor(tmp_path: Path) -> None:
+    def function(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+        return x[:, : mask.sum(-1).max()]
+
+    rows = [torch.arange(7).expand(3, 7) < kept for kept in (0, 1, 6, 7)]
+    agree(
+        function,
+        (torch.randn(3, 7), torch.ones(3, 7).bool()),
+        [(torch.randn(3, 7), m) for m in rows],
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda self, x: (x * 2, bool((x > 0).any())), lambda self, x: (x * 2, x.nonzero().shape[0] > 0)],
+    ids=["a truth", "a count"],
+)
+def test_a_python_value_of_values_in_the_result_is_refused(function: Any) -> None:
+    with pytest.raises(
+        CaptureFault, match="the result holds a Python value that depends on the values"
+    ) as caught:
+        anyshape.export(Net(function).eval(), torch.randn(3, 4))
+    assert caught.value.where is not None
+    assert caught.value.hint == "Return the tensor itself, not what Python reads out of it."
+
+
+REDUCED: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda t: t.sum(-1),
+    "sum of all": lambda t: t.sum(),
+    "sum of rows": lambda t: t.sum(0),
+    "mean": lambda t: t.mean(-1),
+    "max": lambda t: t.max(-1)[0],
+    "amax": lambda t: t.amax(-1),
+    "argmax": lambda t: t.argmax(-1),
+    "norm": lambda t: t.norm(dim=-1),
+    "prod": lambda t: t.prod(-1, keepdim=True),
+    "any": lambda t: (t > 0).any(-1),
+    "all": lambda t: (t > 0).all(),
+    "logsumexp": lambda t: t.logsumexp(-1),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_reduction_of_what_values_leave_empty(name: str, tmp_path: Path) -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        return REDUCED[name](x[x[:, 0] > 0])
+
+    agree(function, (torch.randn(4, 3),), [(-torch.ones(2, 3),), (torch.randn(20, 3),)], tmp_path)
