@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,17 @@ def test_pieces_of_a_short_axis(rows: int, tmp_path: Path) -> None:
         return torch.cat([part.cumsum(0) for part in x.chunk(3, 0)], 0)
 
     close(function, torch.rand(12, 5), [torch.rand(rows, 5)], tmp_path)
+
+
+def test_what_sizes_make_of_powers_and_factors(tmp_path: Path) -> None:
+    def padded(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 2 ** math.ceil(math.log2(x.shape[1])) - x.shape[1]))
+
+    def resized(x: Tensor) -> Tensor:
+        factors = ((x.shape[2] // 4 + 0.1) / 4, (x.shape[3] // 4 + 0.1) / 4)
+        return F.interpolate(torch.arange(16.0).view(1, 1, 4, 4), scale_factor=factors, mode="bicubic") + 50
+
+    close(padded, torch.rand(2, 6), [torch.rand(2, n) for n in (1, 2, 3, 4, 5, 8, 9, 64, 65)], tmp_path)
+    close(
+        resized, torch.rand(1, 3, 32, 24), [torch.rand(1, 3, h, w) for h, w in ((16, 16), (40, 28))], tmp_path
+    )

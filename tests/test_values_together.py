@@ -161,3 +161,16 @@ def test_a_reduction_of_what_values_leave_empty(name: str, tmp_path: Path) -> No
         return REDUCED[name](x[x[:, 0] > 0])
 
     agree(function, (torch.randn(4, 3),), [(-torch.ones(2, 3),), (torch.randn(20, 3),)], tmp_path)
+
+
+def test_experts_without_tokens_are_skipped_to_save_time(tmp_path: Path) -> None:
+    def function(self: Any, x: Tensor) -> Tensor:
+        chosen, made = self.a(x).argmax(-1) % 3, torch.zeros_like(x)
+        for number, expert in enumerate((self.a, self.b, self.c)):
+            tokens = (chosen == number).nonzero().squeeze(-1)
+            if tokens.numel() == 0:
+                continue
+            made[tokens] = expert(x[tokens])
+        return made
+
+    agree(function, (torch.randn(9, 4),), [(torch.randn(rows, 4) * 9,) for rows in (1, 2, 30)], tmp_path)

@@ -24,8 +24,9 @@ from anyshape.capture.traces import Traces
 from anyshape.compare import same
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
+from anyshape.inputs.variants import count_variants
 
-__all__ = ["Asked", "Look", "check_reads", "open_look", "outline"]
+__all__ = ["Asked", "Look", "check_reads", "open_look", "outline", "right_either_way"]
 
 Sizes = Mapping[str, int]
 
@@ -133,6 +134,35 @@ def _among_values(traces: Traces, sizes: Sizes, look: Look) -> str:
         where=look.where,
         hint="Give an example of the other way too (examples=[...]), or compute it with tensors (torch.where).",
     )
+
+
+def right_either_way(traces: Traces, sizes: Sizes, look: Look) -> bool:
+    """Whether the way that was traced is right also for values that turn the answer: there are some, and it is for all.
+
+    A loop over experts skips one without tokens, to save time: what it would do with none of them changes nothing.
+    """
+    turned = False
+    seeds = range(count_variants(traces.case, traces.agreed.rules) + 1)
+    made = [traces.tensors(sizes, seed) for seed in seeds]
+    for tensors in (*made, *_variants(made[0])):
+        expected = traces.case.run(tensors)
+        if not isinstance(expected, Outputs):
+            continue
+        try:
+            free = traces.record(sizes, tensors)
+            forced = traces.of_run(sizes, tensors, {look.key: look.truth})
+        except CaptureFault:
+            return False
+        decided = {item.key: item.truth for item in free.watch.decisions} if free.watch is not None else {}
+        if decided.get(look.key, look.truth) == look.truth:
+            continue
+        got = _played(forced, tensors)
+        if got is None or not all(
+            same(one, two, 1e-4, 1e-5) for one, two in zip(expected.tensors, got, strict=True)
+        ):
+            return False
+        turned = True
+    return turned
 
 
 def outline(tape: Tape) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from anyshape.capture.tape import Tape, expanded, functional, record
+from anyshape.capture.tape.stripped import unstripped
 from anyshape.capture.watched import Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
@@ -89,7 +90,7 @@ class Traces:
         )
 
     def _tidy(self, recorded: Tape) -> Tape:
-        made = expanded(functional(recorded).used_only(), self.own).used_only()
+        made = expanded(functional(unstripped(recorded)).used_only(), self.own).used_only()
         made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
         made.told = recorded.told
         return made

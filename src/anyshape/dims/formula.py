@@ -144,8 +144,19 @@ def is_whole(part: Part) -> bool:
     return (
         part.op not in ("/", "float", "sqrt", *INEXACT[:-1])
         and all(map(is_whole, part.args))
-        and (part.op != "**" or (isinstance(part.args[1], int) and part.args[1] >= 0))
+        and (part.op != "**" or _is_natural(part.args[1]))
     )
+
+
+def _is_natural(part: Part) -> bool:
+    """Whether a part is an integer that is never negative: a power by it is one, too."""
+    if isinstance(part, Formula):
+        return part.op == "bit_length" or (part.op == "ceil" and _is_log2(part.args[0]))
+    return isinstance(part, int) and part >= 0
+
+
+def _is_log2(part: Part) -> bool:
+    return isinstance(part, Formula) and part.op == "log2" and is_whole(part.args[0])
 
 
 def _text(op: str, args: tuple[Part, ...]) -> str:
@@ -211,6 +222,9 @@ def _integer(part: Formula) -> Expr | None:
         return _ARITHMETIC[op](made[0], made[1])
     if op == "**" and made[1].constant is not None and 0 <= made[1].constant <= 8:
         return made[0] ** made[1].constant
+    if op == "**" and made[0].constant == 2 and made[1].constant is None:
+        power = Formula("<<", (1, made[1]))
+        return computed(power.text, power, power.names)
     if op == "neg":
         return -made[0]
     if op in ("min", "max"):

@@ -44,9 +44,10 @@ def histc(self: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value
     )
 
 
-def bincount(self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """How often each number occurs, or the sum of its weights."""
-    longest = op.Add(op.ReduceMax(op.Concat(op.Cast(self, to=INT64), one_number(minlength - 1), axis=0)), 1)
+def bincount(self: Value, weights: Value | None = None, minlength: Value = 0) -> Value:
+    """How often each number occurs, or the sum of its weights; at least for so many numbers."""
+    least = op.Sub(one_number(minlength), 1)
+    longest = op.Add(op.ReduceMax(op.Concat(op.Cast(self, to=INT64), least, axis=0)), 1)
     if weights is None:
         weights = op.Expand(op.Constant(value_int=1), op.Shape(self))
     elif weights.dtype not in (FLOAT, DOUBLE):

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from anyshape.lower.operators.building import FLOAT, Value, op, scalar
+from anyshape.lower.operators.building import FLOAT, Value, op, rank_of, scalar
 from anyshape.torch_bridge import torchlib
 
 __all__ = ["TRANSLATIONS"]
@@ -28,13 +28,25 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = False,
 ) -> Value:
-    """Batch normalisation with the statistics of the training."""
+    """Batch normalisation with the statistics of the training; of the batch itself, where none were kept."""
     if training or running_mean is None:
-        raise NotImplementedError("batch normalisation by the statistics of the batch")
+        return _by_batch(input, weight, bias, eps)
     zeros = op.Sub(running_mean, running_mean)
     scale = op.Add(zeros, op.CastLike(1.0, running_mean)) if weight is None else weight
     shift = zeros if bias is None else bias
     return op.BatchNormalization(input, scale, shift, running_mean, running_var, epsilon=eps)
+
+
+def _by_batch(input: Value, weight: Value, bias: Value, eps: float) -> Value:
+    """Each channel with the mean and the variance that it has here."""
+    rank = rank_of(input)
+    axes = op.Constant(value_ints=[axis for axis in range(rank) if axis != 1])
+    centred = op.Sub(input, op.ReduceMean(input, axes, keepdims=1))
+    variance = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=1)
+    made = op.Div(centred, op.Sqrt(op.Add(variance, op.CastLike(eps, input))))
+    sides = op.Constant(value_ints=[axis for axis in range(rank) if axis != 1])
+    scaled = made if weight is None else op.Mul(made, op.Unsqueeze(weight, sides))
+    return scaled if bias is None else op.Add(scaled, op.Unsqueeze(bias, sides))
 
 
 def attention(

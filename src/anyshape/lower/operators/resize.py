@@ -29,7 +29,11 @@ def nearest_exact(input: Value, output_size: Sizes, scale_factors: Factors) -> V
 
 
 def _taken(offset: float, input: Value, output_size: Sizes, scale_factors: Factors) -> Value:
-    if scale_factors is not None and offset == 0.0 and all(factor in (2.0, 4.0) for factor in scale_factors):
+    if (
+        scale_factors is not None
+        and offset == 0.0
+        and all(_is_integer(factor) and factor in (2.0, 4.0) for factor in scale_factors)
+    ):
         # These powers of two are exact everywhere, and runtimes have fast ways for them.
         scales = op.Constant(value_floats=[1.0, 1.0, *scale_factors])
         return op.Resize(
@@ -58,7 +62,11 @@ def _axes(value: Value, output_size: Sizes, scale_factors: Factors) -> list[tupl
     for number, factor in enumerate(reversed(list(scale_factors))):
         size = op.Cast(size_of(value, -1 - number), to=DOUBLE)
         # 10 * 0.7 is 7 in PyTorch's float64, and a little less in float32.
-        exact = op.Constant(value=ir.tensor(np.asarray(factor, np.float64)))
+        exact = (
+            op.Constant(value=ir.tensor(np.asarray(factor, np.float64)))
+            if isinstance(factor, (int, float))
+            else op.Cast(factor, to=DOUBLE)
+        )
         wanted = op.Cast(op.Floor(op.Mul(size, exact)), to=INT64)
         made.append((-1 - number, scalar(wanted), factor))
     return made
@@ -77,7 +85,11 @@ def _scaled_axes(
         if factor is None:
             scale = op.Div(op.Cast(given, to=FLOAT), op.Cast(op.Max(wanted, 1), to=FLOAT))
         else:
-            scale = op.Constant(value_float=1.0 / factor)
+            scale = (
+                op.Constant(value_float=1.0 / factor)
+                if isinstance(factor, (int, float))
+                else op.Div(op.Constant(value_float=1.0), factor)
+            )
             if copies:
                 scale = op.Where(op.Equal(given, wanted), op.Constant(value_float=1.0), scale)
         made.append((axis, wanted, scale))
@@ -92,7 +104,7 @@ def interpolated(target: Any, taps: Callable[[Value], list[tuple[Value, Value]]]
 
     def translate(input: Value, output_size: Sizes, align_corners: bool, scale_factors: Factors) -> Value:
         stock = torchlib.onnx_function(target, False)
-        if stock is not None and all(float(factor).is_integer() for factor in scale_factors or ()):
+        if stock is not None and all(map(_is_integer, scale_factors or ())):
             return stock(input, output_size, align_corners, scale_factors)
         for axis, wanted, scale in _scaled_axes(input, output_size, scale_factors, taps is _two):
             given = scalar(size_of(input, axis))
@@ -105,6 +117,10 @@ def interpolated(target: Any, taps: Callable[[Value], list[tuple[Value, Value]]]
         return input
 
     return translate
+
+
+def _is_integer(factor: Value) -> bool:
+    return isinstance(factor, (int, float)) and float(factor).is_integer()
 
 
 def _mixed(value: Value, axis: int, given: Value, taps: list[tuple[Value, Value]]) -> Value:
