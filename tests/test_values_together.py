@@ -174,3 +174,14 @@ def test_experts_without_tokens_are_skipped_to_save_time(tmp_path: Path) -> None
         return made
 
     agree(function, (torch.randn(9, 4),), [(torch.randn(rows, 4) * 9,) for rows in (1, 2, 30)], tmp_path)
+
+
+def test_a_number_of_values_that_is_the_same_on_one_side_of_a_decision(tmp_path: Path) -> None:
+    def function(self: Any, x: Tensor, mask: Tensor) -> Tensor:
+        longest = int(mask.sum(-1).max())
+        made = x[:, : max(1, int(longest * 0.6))]
+        return made * 2 if x.shape[1] in (4, 8) else made
+
+    masks = [torch.arange(8).expand(4, 8) < kept for kept in (1, 3, 5, 6, 8)]
+    others = [(torch.randn(4, 8), mask) for mask in masks]
+    agree(function, (torch.randn(4, 7), torch.ones(4, 7).bool()), others, tmp_path)

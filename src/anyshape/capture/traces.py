@@ -13,6 +13,7 @@ from anyshape.capture.tape.stripped import unstripped
 from anyshape.capture.watched import Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
+from anyshape.dims.formula import Formula
 from anyshape.errors import CaptureFault
 from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
@@ -25,6 +26,8 @@ __all__ = ["Traces", "known_size", "sizes_text"]
 
 Sizes = Mapping[str, int]
 
+SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
+MOST_SHIFTED = 4
 MORE = (2, 1, -1)  # an index has an end, and a loop of one round more is hardly one
 
 
@@ -108,16 +111,51 @@ class Traces:
         count = count_variants(self.case, self.agreed.rules)
         seeds = [seed for seed in (1, *range(2, count + 1)) if self.runs_with(sizes, seed)]
         tapes = [self.at(sizes, seed) for seed in seeds]
-        counting = self._counting(sizes)
-        return tapes if counting is None else [*tapes, counting]
+        counting = self._counting(sizes, tapes)
+        tapes += [counting] if counting is not None else []
+        return [*tapes, *self._shifted(sizes, tapes)]
 
-    def _counting(self, sizes: Sizes) -> Tape | None:
+    def _shifted(self, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
+        """Tapes in which what was computed from a number of values, and handed to PyTorch, is another for once.
+
+        ``int(0.6*longest)`` may be the same in all of the others, and is no number for that.
+        """
+        here, made = self.at(sizes), list(tapes)
+        used = list(here.watch.used) if here.watch is not None else []
+        for part in used:
+            numbers = {_value_of(part, sizes, tape) for tape in (here, *made)} - {None}
+            if isinstance(part, Formula) and here.watch is not None and len(numbers) == 1:
+                places = [here.watch.places[name] for name in sorted(part.names) if name in here.watch.places]
+                other = self._with_shift(sizes, part, places) if places else None
+                made += [other] if other is not None else []
+            if len(made) - len(tapes) == MOST_SHIFTED:
+                break
+        return made[len(tapes) :]
+
+    def _with_shift(self, sizes: Sizes, part: Formula, places: Sequence[Any]) -> Tape | None:
+        before = _value_of(part, sizes, self.at(sizes))
+        for shift in SHIFTS:
+            key = (*sorted(sizes.items()), frozenset((place, shift) for place in places))
+            if key not in self.known:
+                try:
+                    self.known[key] = self.of_run(
+                        sizes, self.tensors(sizes), more_at=dict.fromkeys(places, shift)
+                    )
+                except CaptureFault as fault:
+                    self.known[key] = fault
+            found = self.known[key]
+            if isinstance(found, Tape) and _value_of(part, sizes, found) not in (None, before):
+                return found
+        return None
+
+    def _counting(self, sizes: Sizes, tapes: Sequence[Tape]) -> Tape | None:
         """The tape with one row more wherever values decide a size that was the same so far: it is no number for that.
 
         None where there is no such size, or the model does not run so: then it knows the size for another reason.
         """
         here = self.at(sizes).counted
-        others = [tape.counted for _, tape in self.tapes()]
+        # What moves on another side of a decision tells nothing here.
+        others = [tape.counted for tape in tapes]
         still = frozenset(
             place
             for place, count in here.items()
@@ -184,6 +222,16 @@ class Traces:
             ) from made.error
         made.told = told
         return made
+
+
+def _value_of(part: Any, sizes: Sizes, tape: Tape) -> float | None:
+    """What a formula of a run comes to; None where it is none of that run's."""
+    if not isinstance(part, Formula) or tape.watch is None:
+        return None
+    try:
+        return part.evaluate({**sizes, **tape.watch.sizes})
+    except (ArithmeticError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _flat(case: Case, told: list[Any]) -> Callable[..., Sequence[torch.Tensor]]:

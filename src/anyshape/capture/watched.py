@@ -76,6 +76,7 @@ class Watch:
     sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
     axes: dict[str, int] = field(default_factory=dict)  # which axis each of them is
     reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
+    places: dict[str, Any] = field(default_factory=dict)  # of those, where they were read
     floats: dict[str, float] = field(default_factory=dict)  # and floats
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed

@@ -92,9 +92,12 @@ FLOATS = (
 
 
 def _with_zeros(made: torch.Tensor, generator: Random) -> Any:
-    """A third of them zero, and the first row: nothing at all is what many a model is told to add a little to."""
+    """A third of them zero, and the first row: nothing at all is what many a model is told to add a little to.
+
+    A picture of nothing is none that a model can say much of.
+    """
     kept = torch.from_numpy(generator.random(tuple(made.shape)) > 1 / 3)
-    if made.dim():
+    if 0 < made.dim() <= 3:
         kept[:1] = False
     return torch.where(kept, made.cpu(), torch.zeros_like(made, device="cpu"))
 

@@ -40,8 +40,7 @@ def limited(agreed: Agreed, limits: Sequence[Limit]) -> Narrowed:
     for limit in limits:
         if limit.relation in relations:
             continue
-        kept = limit.relation.holds(contract.example) and not _has_formula(limit.relation)
-        if not kept or limit.relation.names & declared:
+        if not limit.relation.holds(contract.example) or limit.relation.names & declared:
             raise CaptureFault(
                 f"{limit.why}: {limit.relation}",
                 where=limit.where,
@@ -50,7 +49,9 @@ def limited(agreed: Agreed, limits: Sequence[Limit]) -> Narrowed:
         where = f" ({limit.where.file}:{limit.where.line})" if limit.where else ""
         notes.append(f"narrowed to {limit.relation}{where}: {limit.why}")
         relations[limit.relation] = None
-    made = replace(contract, relations=(*contract.relations, *relations), notes=(*contract.notes, *notes))
+    # What no contract has words for, the file refuses all the same, and the note says where.
+    spoken = (relation for relation in relations if not _has_formula(relation))
+    made = replace(contract, relations=(*contract.relations, *spoken), notes=(*contract.notes, *notes))
     return replace(agreed, contract=made), list(relations)
 
 

@@ -305,6 +305,7 @@ class _Reads(TorchFunctionMode):
         if type(result) is not int or value is None:
             return result
         size = tape.watch.read(result)
+        tape.watch.places[str(size.formula)] = place
         tape.steps.append(Step(number_of, (value, str(size.formula)), {}, (), where))
         return size
 
