@@ -26,6 +26,7 @@ ALIKE = (17, 64, 129)  # two dims of one size: which of them is the smaller may 
 MOST_ALIKE = 6  # pairs of dims
 MOST_LEFT_OVER = 36  # sizes by what divisions leave over
 LARGEST_DIVISOR = 512
+LARGER = ((2.0, 1.5), (3.5, 3.5), (3.1, 3.2))
 MOST_SIDES = 12  # sizes around one condition
 MOST_MEETINGS = 24  # of the sides of conditions on different dims
 
@@ -79,6 +80,8 @@ def sizes_to_try(
     typical = agreed.generic if contract.allows(agreed.generic) else contract.example
     most = max(SMALL, int(contract.elements(typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
     needed, sides = _sides(contract, typical, conditions, most)
+    if seconds >= QUICK:  # others are tried at larger sizes anyway
+        needed += [row for row in _larger(contract, typical, conditions) if row not in needed]
     left_over = _left_over(contract, [typical, *needed], divisions)
     sides += [sizes for sizes in left_over if contract.elements(sizes) <= most]
     space = Space(
@@ -130,6 +133,17 @@ def _sides(
     allowed = (row for row in meetings if contract.allows(row) and contract.elements(row) <= most)
     sides += itertools.islice(allowed, MOST_MEETINGS)
     return needed, sides
+
+
+def _larger(contract: Contract, typical: Sizes, conditions: Sequence[Condition]) -> Iterator[dict[str, int]]:
+    """The dims by which a model decides, well beyond the usual: what fits a few small sizes may fit no larger one."""
+    names = {name for condition in conditions for name in condition.names} & set(typical)
+    small = {name: max(1, contract.dim(name).range.minimum) for name in typical if name not in names}
+    for factors in LARGER if names else ():
+        sizes = zip(sorted(names), itertools.cycle(factors), strict=False)
+        row = {**typical, **small, **{name: int(typical[name] * factor) + 2 for name, factor in sizes}}
+        if contract.allows(row):
+            yield row
 
 
 def _where_asked(contract: Contract, condition: Condition) -> Contract:
