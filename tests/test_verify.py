@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import anyshape
+from anyshape.dims import Expr, Relation
 from anyshape.runtimes.onnx_runtime import RuntimeFailure
 from anyshape.verify.reference import Expected, Reference
-from anyshape.verify.sizes import sizes_to_try
+from anyshape.verify.sizes import Boundary, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
 from anyshape.verify.verify import check, verify
 
@@ -310,3 +311,17 @@ def test_a_result_of_too_many_numbers_is_not_run(doubles: Reference, monkeypatch
     sizes = dict.fromkeys(doubles.agreed.generic, 60)
     row = check(Pretend(lambda x: x * 2), doubles, sizes)  # type: ignore[arg-type]
     assert row.outcome == "not run" and row.why == "the result has too many numbers to be compared here"
+
+
+def test_what_decides_is_tried_well_beyond_the_usual(found: Found) -> None:
+    class Halved(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if x.shape[1] > 9 else x
+
+    made = found(Halved(), torch.randn(2, 6))
+    (name,) = [dim.name for dim in made.agreed.contract.dims if dim.example == 6]
+    condition = Boundary(Relation(Expr.of(name), "<=", Expr.of(9)))
+    slow, _ = sizes_to_try(made.agreed, (condition,), 0.05)
+    assert any(row[name] > 20 for row in slow)
+    slower, _ = sizes_to_try(made.agreed, (condition,), 5.0)
+    assert all(row[name] <= 20 for row in slower)

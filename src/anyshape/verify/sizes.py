@@ -27,6 +27,7 @@ MOST_ALIKE = 6  # pairs of dims
 MOST_LEFT_OVER = 36  # sizes by what divisions leave over
 LARGEST_DIVISOR = 512
 LARGER = ((2.0, 1.5), (3.5, 3.5), (3.1, 3.2))
+LARGER_SECONDS = 3.0  # nominal, for one of them
 MOST_SIDES = 12  # sizes around one condition
 MOST_MEETINGS = 24  # of the sides of conditions on different dims
 
@@ -81,7 +82,9 @@ def sizes_to_try(
     most = max(SMALL, int(contract.elements(typical) * min(64.0, ROW_SECONDS / max(seconds, 1e-6))))
     needed, sides = _sides(contract, typical, conditions, most)
     if seconds >= QUICK:  # others are tried at larger sizes anyway
-        needed += [row for row in _larger(contract, typical, conditions) if row not in needed]
+        usual = max(1, contract.elements(typical))
+        larger = (row for row in _larger(contract, typical, conditions) if row not in needed)
+        needed += [row for row in larger if seconds * contract.elements(row) / usual <= LARGER_SECONDS]
     left_over = _left_over(contract, [typical, *needed], divisions)
     sides += [sizes for sizes in left_over if contract.elements(sizes) <= most]
     space = Space(
