@@ -72,9 +72,13 @@ class Turns:
     beyond: tuple[Turn, ...] = ()  # those whose other side is too large to be run here
 
 
-def explored(traces: Traces) -> Turns:
-    """The model's decisions, each run on both sides where that is possible; `CaptureFault` if it can't be run."""
+def explored(traces: Traces, further: Sequence[Sizes] = ()) -> Turns:
+    """The model's decisions, each run on both sides where that is possible; `CaptureFault` if it can't be run.
+
+    ``further`` are sizes at which the model was run before: they need not be looked for again.
+    """
     rows = [row for row in first_rows(traces.agreed) if traces.runs(row)]
+    rows += [dict(row) for row in further if row not in rows and traces.runs(row)]
     if not rows:
         traces.at(traces.agreed.generic)
     crossed: set[Turn] = set()
@@ -193,8 +197,11 @@ def _other_side(
         """Where none of those comes to it: sizes that are solved for together with all decisions before it."""
         # What no run asked, as it is about a computed number, all come to.
         goes = _way_to(meaning, base, text) if text else lambda sizes: True
-        if not reached:
-            yield from searched(
+        # Where none were found under a wider contract, there are none under this one.
+        sought = turn.condition.text, text, tuple(base.items())
+        if not reached and sought not in traces.in_vain:
+            traces.in_vain.add(sought)
+            for item in searched(
                 turn,
                 base,
                 contract.ranges,
@@ -204,7 +211,9 @@ def _other_side(
                     and contract.elements({dim: max(size, 1) for dim, size in row.items()}) <= MOST_NUMBERS
                     and contract.allows(row)
                 ),
-            )
+            ):
+                traces.in_vain.discard(sought)
+                yield item
 
     for options in (cheap, here_only, on_the_way()):
         tries: dict[str, int] = {}

@@ -33,6 +33,7 @@ class Meanings:
         self.rows = list(rows)
         self.watches: list[Watch] = [watch for watch in watches if watch is not None]
         self.known: dict[tuple[str, Any], Expr | None] = {}
+        self.spoken: dict[Any, Formula] = {}  # what was put into dims already
         # Rows are only ever added, so what was found for fewer of them is still worth a look.
         self.earlier = earlier if earlier is not None else {}
         self.padded: dict[tuple[int, ...], dict[tuple[float, ...], list[tuple[Part, Formula]]]] = {}
@@ -63,7 +64,12 @@ class Meanings:
                     self.unknown.setdefault(name, row)
                     return None
                 replacements[name] = found
-        return formula.substitute(replacements) if replacements else formula
+        if not replacements:
+            return formula
+        key = formula.text, tuple(replacements.items())
+        if key not in self.spoken:
+            self.spoken[key] = formula.substitute(replacements)
+        return self.spoken[key]
 
     def _size(self, name: str, at: int) -> Expr | None:
         """What a size is on the way of the run at hand, and on all others if it is the same there."""

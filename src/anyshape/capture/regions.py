@@ -27,6 +27,7 @@ __all__ = ["MOST_REGIONS", "capture_regions", "common_shapes", "ends", "split_at
 MOST_REGIONS = 12
 LARGEST_DIVISOR = 8
 ROOM = 64
+MOST_NEAR = 6  # sizes around which generic ones are looked for
 MOST_ASKED = 24  # decisions that are held against what parts the runs
 MOST_FITTED = 8  # of them, where numbers have to be explained for it, which takes a while
 
@@ -56,7 +57,7 @@ def capture_regions(
 
 def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int], side: Capture) -> Program:
     """One side, split again as long as the ``budget`` of ways lasts, which all sides share."""
-    turns = explored(traces)
+    turns = explored(traces, further)
     rows = [*turns.rows, *(row for row in further if row not in turns.rows)]
     chosen_by_layers = _by_layers(traces, turns, further)
     if chosen_by_layers is not None:
@@ -85,7 +86,7 @@ def split_at(
     traces: Traces, further: Sequence[Sizes], fault: CaptureFault, budget: list[int], side: Capture
 ) -> Program | None:
     """Both sides of the boundary that explains best why something can't be captured as one; None if there is none."""
-    turns = explored(traces)
+    turns = explored(traces, further)
     rows = [*turns.rows, *(row for row in further if row not in turns.rows)]
     boundary = _telling(traces, turns, rows, fault)
     return None if boundary is None else _split(traces, rows, boundary, budget, side)
@@ -265,7 +266,7 @@ def _side(traces: Traces, condition: Relation, further: Sequence[Sizes]) -> tupl
     base = agreed.generic
     if not contract.allows(base):
         there = [row for row in further if contract.allows(row)]
-        near = [dict(base), *there]
+        near = [dict(base), *sorted(there, key=lambda row: sum(row.values()))[:MOST_NEAR]]
         made = [
             row
             for typical in near

@@ -28,6 +28,7 @@ Sizes = Mapping[str, int]
 
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
+MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
 MORE = (2, 1, -1)  # an index has an end, and a loop of one round more is hardly one
 
 
@@ -39,6 +40,7 @@ class Traces:
         self.answers: dict[Any, bool] = {}  # to Python's questions about values
         self.settled: dict[Any, str] = {}  # how it was found that a question about values does not matter
         self.known: dict[tuple[Any, ...], Tape | CaptureFault] = {}
+        self.in_vain: set[Any] = set()  # decisions for whose other side no sizes were found
         self.symbols = Symbols()
         self._numbers: Numbers | None = None
 
@@ -104,7 +106,7 @@ class Traces:
         shapes = agreed.contract.shapes(given)
         if seed > 1:
             return varied_tensors(self.case, agreed.rules, shapes, given, seed, seed - 1)
-        return make_tensors(self.case, agreed.rules, shapes, given, seed, anew=seed > 0)
+        return make_tensors(self.case, agreed.rules, shapes, given, seed, anew=seed > 0, drawn=MOST_DRAWN)
 
     def with_other_values(self, sizes: Sizes) -> list[Tape]:
         """Tapes at the same sizes: with values drawn anew, and of every kind that the model takes."""
@@ -192,7 +194,7 @@ class Traces:
     def beside(self, agreed: Agreed) -> Traces:
         """The same traces under another agreement."""
         made = self.answering({})
-        made.agreed, made.known = agreed, self.known
+        made.agreed, made.known, made.in_vain = agreed, self.known, self.in_vain
         return made
 
     def record(

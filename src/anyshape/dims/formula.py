@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import itemgetter
 from typing import TypeAlias, Union
 
 from anyshape.dims.bounds import Relation
@@ -23,7 +24,6 @@ __all__ = [
     "Part",
     "as_expr",
     "as_relation",
-    "evaluated",
     "is_whole",
     "names_of",
     "replaced",
@@ -80,8 +80,16 @@ NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 LARGEST_DENOMINATOR = 1 << 12
 
 
+class _Once:
+    """The function that computes a formula: made once, and called thousands of times."""
+
+    __slots__ = ("_function",)
+
+    _function: Callable[[Mapping[str, int]], Number]
+
+
 @dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(_Once):
     """One operation on sizes, numbers and other formulas.
 
     >>> n = Expr.of("n")
@@ -101,7 +109,12 @@ class Formula:
 
     def evaluate(self, sizes: Mapping[str, int]) -> Number:
         """The value that Python computes; an `ArithmeticError` or `ValueError` where there is none."""
-        return COMPUTE[self.op](*[evaluated(part, sizes) for part in self.args])
+        try:
+            function = self._function
+        except AttributeError:
+            function = _function_of(self)
+            object.__setattr__(self, "_function", function)
+        return function(sizes)
 
     def substitute(self, replacements: Mapping[str, Expr | int]) -> Formula:
         """The same with names replaced."""
@@ -120,9 +133,21 @@ class Formula:
         return self.text
 
 
-def evaluated(part: Part, sizes: Mapping[str, int]) -> Number:
-    """The value of a part of a formula."""
-    return part.evaluate(sizes) if isinstance(part, (Formula, Expr)) else part
+def _function_of(part: Part) -> Callable[[Mapping[str, int]], Number]:
+    """A part of a formula as one function of the sizes."""
+    if isinstance(part, Expr):
+        return part.evaluate if part.name is None else itemgetter(part.name)
+    if not isinstance(part, Formula):
+        return lambda sizes: part
+    compute = COMPUTE[part.op]
+    functions = [_function_of(arg) for arg in part.args]
+    if len(functions) != 2:
+        return lambda sizes: compute(*[function(sizes) for function in functions])
+    one, two = functions
+    last = part.args[1]
+    if not isinstance(last, (Formula, Expr)):
+        return lambda sizes: compute(one(sizes), last)
+    return lambda sizes: compute(one(sizes), two(sizes))
 
 
 def replaced(part: Part, replacements: Mapping[str, Expr | int]) -> Part:

@@ -284,17 +284,23 @@ class _GenericPicker:
         self.avoid = avoid
         self.before = {name: {row[name] for row in rows} for name in levels}
         self.used = frozenset(size for row in rows for size in row.values())
-        # The tightest ranges choose first, as they have the least choice; what an equality gives comes last.
-        self.order = sorted(levels, key=lambda name: (self.follows(name), min(self.width(name), 100)))
         self.steps = 2000
-        self.known: dict[tuple[str, int], bool] = {}
-        self.own = {
+        own = {
             name: [relation for relation in space.relations if relation.names == {name}] for name in levels
         }
+        self.legal = {
+            name: [
+                size for size in self.nearby(name) if all(_holds(item, {name: size}) for item in own[name])
+            ]
+            for name in levels
+        }
+        # The tightest choose first, as they have the least choice; what an equality gives comes last.
+        self.order = sorted(levels, key=lambda name: (self.follows(name), min(len(self.legal[name]), 100)))
 
-    def width(self, name: str) -> float:
-        limits = self.space.dims[name]
-        return math.inf if limits.maximum is None else limits.maximum - limits.minimum
+    def nearby(self, name: str) -> range:
+        limits, typical = self.space.dims[name], self.levels[name].typical
+        end = typical + 200 if limits.maximum is None else min(typical + 200, limits.maximum)
+        return range(max(limits.minimum, typical - 200), end + 1)
 
     def follows(self, name: str) -> bool:
         """Whether some equality gives a whole size of the name at any size of the others, as 2*n gives m."""
@@ -350,20 +356,9 @@ class _GenericPicker:
                 size,
             )
 
-        nearby = range(max(limits.minimum, typical - 200), typical + 201)
-        inside = nearby if limits.maximum is None else nearby[: max(0, limits.maximum - nearby.start + 1)]
-        found: list[int] = []
+        ranked = sorted(self.legal[name], key=coincidence)
         # A relation such as n % m == 0 leaves no prime: keep some plain neighbours in the running.
-        for size in sorted(inside, key=coincidence):
-            if (len(found) < 24 or abs(size - typical) <= 8) and self.legal(name, size):
-                found.append(size)
-        return found
-
-    def legal(self, name: str, size: int) -> bool:
-        """Whether a size is allowed by all that is asked of this name alone."""
-        if (name, size) not in self.known:
-            self.known[name, size] = all(_holds(relation, {name: size}) for relation in self.own[name])
-        return self.known[name, size]
+        return [*ranked[:24], *(size for size in ranked[24:] if abs(size - typical) <= 8)]
 
 
 @lru_cache(maxsize=4096)
