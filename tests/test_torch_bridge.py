@@ -45,7 +45,7 @@ from torch.utils.flop_counter import flop_registry
 import anyshape.torch_bridge
 from anyshape.torch_bridge.indexing import Indexed
 from anyshape.torch_bridge.process import patched
-from anyshape.torch_bridge.rewriting import exact_constants
+from anyshape.torch_bridge.rewriting import rewriting
 
 FOLDER = pathlib.Path(anyshape.torch_bridge.__file__).parent
 SYMBOLIC = "torch.fx.experimental.symbolic_shapes."
@@ -548,7 +548,7 @@ def test_a_model_at_another_opset() -> None:
 # --- rewriting ------------------------------------------------------------------------------------------
 
 
-@canary("rewriting.exact_constants", "onnxscript.rewriter._matcher", "onnxscript.rewriter._matcher.math")
+@canary("rewriting.rewriting", "onnxscript.rewriter._matcher", "onnxscript.rewriter._matcher.math")
 def test_a_small_constant_is_taken_for_none_unless_it_is_forbidden() -> None:
     def folded() -> int:
         x, tiny = (
@@ -566,7 +566,7 @@ def test_a_small_constant_is_taken_for_none_unless_it_is_forbidden() -> None:
         return len([node for node in model.graph if node.op_type == "Add"])
 
     assert folded() == 0
-    with exact_constants():
+    with rewriting():
         assert folded() == 1
 
 

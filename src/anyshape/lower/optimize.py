@@ -10,7 +10,7 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from anyshape.torch_bridge import process
-from anyshape.torch_bridge.rewriting import exact_constants
+from anyshape.torch_bridge.rewriting import rewriting
 
 __all__ = ["optimize"]
 
@@ -38,7 +38,7 @@ def _folded(model: ir.Model) -> ir.Model:
     copy = model.clone()
     try:
         # No limit on inputs: the gates of recurrent weights are put in order once, here, whatever their size.
-        with exact_constants():
+        with rewriting():
             onnxscript.optimizer.optimize(copy, num_iterations=2, input_size_limit=2**62)
     except Exception:  # whatever it stumbles over, the model before it is right
         common.InlinePass()(model)

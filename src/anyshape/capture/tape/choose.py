@@ -146,7 +146,9 @@ class _Cut:
             for k, value in enumerate(step.outputs)
         }
         self.outside = {
-            name: value for value, name in self.ids.items() if value not in self.inside | self.later.keys()
+            name: value
+            for value, name in self.ids.items()
+            if value not in self.inside and value not in self.later
         }
 
     def token(self, value: Value) -> Any:
