@@ -42,6 +42,9 @@ def _define(kernel: Callable[..., Any], *, returns: str) -> Operator:
         bidirectional: bool,
         batch_first: bool,
     ) -> tuple[Tensor, ...]:
+        if states[0].shape[1] == 0 and input.shape[1 if batch_first else 0] > 0:
+            # No rows, no work. PyTorch's own path divides by their number when it is traced (torch 2.13).
+            return _fake(input, states, weights, has_biases, num_layers, bidirectional, batch_first)
         initial = states if kernel is torch.lstm else states[0]
         result: tuple[Tensor, ...] = kernel(
             input, initial, weights, has_biases, num_layers, 0.0, False, bidirectional, batch_first
