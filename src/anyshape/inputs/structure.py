@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal[
-    "tensor", "constant", "list", "tuple", "dict", "namedtuple", "dataclass", "registered"
+    "tensor", "constant", "list", "tuple", "dict", "namedtuple", "dataclass", "registered", "cache"
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-NAMED = ("namedtuple", "dataclass", "dict", "registered")  # kinds that keep the name of their class
+NAMED = ("namedtuple", "dataclass", "dict", "registered", "cache")  # kinds that keep the name of their class
 MOST_FIELDS = 256
 NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}  # those that JSON lacks
 LARGEST_INTEGER = 2**63  # larger ones are kept as text, like everything else that JSON lacks
@@ -98,7 +98,7 @@ class Structure:
                 "tuple" if kind == "namedtuple" else "dict"
             )  # a field such as _0, which no class of ours can have
         node: dict[str, Any] = {"kind": kind, "children": [child.to_json() for child in self.children]}
-        if kind in ("namedtuple", "dataclass", "dict"):
+        if kind in ("namedtuple", "dataclass", "dict", "cache"):
             node["keys"] = keys
         if kind in NAMED and is_field_name(self.class_name):
             node["name"] = self.class_name
@@ -218,6 +218,7 @@ _BUILDERS: Mapping[str, Callable[[Structure, list[Any]], Any]] = {
     "dict": _build_dict,
     "namedtuple": lambda node, parts: node.type(*parts),
     "dataclass": _build_dataclass,
+    "cache": lambda node, parts: dict(zip(node.keys, parts, strict=True)),
     "registered": lambda node, parts: tuple(parts),  # from a file: the class's own way is not stored there
 }
 

@@ -1,7 +1,7 @@
 """Nested inputs and outputs as a flat list of tensors with names by path, and back again.
 
 Tuples, lists, dicts, named tuples, dataclasses and ``None`` are understood without registration; other
-classes are understood when they are registered with PyTorch's own pytrees (a transformers cache, say).
+classes are understood when they are registered with PyTorch's own pytrees, and so are the caches of transformers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from anyshape.inputs.caches import open_cache
 from anyshape.inputs.structure import Opened, Structure, open_plain, structure_from_json, take_apart
 from anyshape.torch_bridge import pytrees
 
@@ -40,6 +41,9 @@ def open_any(value: Any) -> Opened | None:
         return None
     if isinstance(value, (tuple, list)) or type(value) in (dict, OrderedDict):
         return open_plain(value)
+    cache = open_cache(value)
+    if cache is not None:
+        return cache
     registered = pytrees.open_registered(value)
     if registered is None:
         return open_plain(value)
