@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anyshape.artifact.generate import as_given, begun, continued, has_cache, is_empty
 from anyshape.artifact.read import contract_of, read_model
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError, InputError, printable
+from anyshape.inputs.caches import miscounted
 from anyshape.inputs.structure import (
     Opened,
     Structure,
@@ -47,7 +49,8 @@ class Loaded:
 
         A wrong size is an `InputError` in the contract's words, before the runtime sees it.
         """
-        given = self._given(args, kwargs)
+        caches: list[Any] = []
+        given = begun(self._given(args, kwargs, caches), self.contract.inputs)
         self._check(given)
         feed = {item.name: _array(leaf) for item, leaf in zip(self.contract.inputs, given, strict=True)}
         try:
@@ -58,10 +61,21 @@ class Loaded:
             _complex(array, item.dtype) for array, item in zip(outputs, self.contract.outputs, strict=True)
         ]
         tensors = any(not isinstance(leaf, np.ndarray) for leaf in given)
-        return self._outputs.rebuild([to_torch(output) for output in outputs] if tensors else outputs)
+        structure = as_given(self._outputs, caches)
+        return structure.rebuild([to_torch(output) for output in outputs] if tensors else outputs)
 
-    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arrays and tensors of a call in the file's order, however the call names its arguments."""
+    def generate(self, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Any:
+        """The prompts, continued greedily: `generate` of a language model whose cache goes in and comes out.
+
+        Options are ``attention_mask`` (0 for what a prompt is padded with on the left), and ``eos_token_id``.
+        """
+        return continued(self._runtime, self.contract, input_ids, max_new_tokens, **options)
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any], caches: list[Any]) -> list[Any]:
+        """The arrays and tensors of a call in the file's order, however the call names its arguments.
+
+        None stands for what an empty cache lacks; the caches among the arguments are told to ``caches``.
+        """
         positional, named = self._inputs.children
         names = [*self.contract.arguments[: len(positional.children)], *map(str, named.keys)]
         given = dict(zip(names, args, strict=False))
@@ -75,7 +89,9 @@ class Loaded:
         found: list[Any] = []
         for name, structure in zip(names, (*positional.children, *named.children), strict=True):
             if name in given:
-                found += _leaves(given[name], structure, name)
+                found += _leaves(given[name], structure, name, caches)
+            elif structure.kind == "cache":
+                found += [None] * structure.tensors
             elif structure.tensors:
                 raise InputError(f"{name} is missing", hint=f"The model takes: {', '.join(names)}.")
         return found
@@ -124,11 +140,21 @@ def _complex(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 # --- From a call's arguments to the file's inputs -------------------------------------------------------
 
 
-def _leaves(value: Any, wanted: Structure, path: str) -> list[Any]:
+def _leaves(value: Any, wanted: Structure, path: str, caches: list[Any]) -> list[Any]:
     """The leaves of an argument in the file's order, whatever order its dicts have; constants must be the file's."""
     is_leaf, opened = _how_to_open()
-    leaves, structure = take_apart(value, path, is_leaf, opened)
-    if len(leaves) != wanted.tensors:
+
+    def noted(part: Any) -> Opened | None:
+        box = opened(part)
+        if box is not None and box.kind == "cache":
+            caches.append((part, box))
+        return box
+
+    leaves, structure = take_apart(value, path, is_leaf, noted)
+    amiss = miscounted(value, opened)
+    if amiss is not None:
+        raise InputError(f"{path}{amiss}, and the file goes by what it holds")
+    if len(leaves) != wanted.tensors and not has_cache(wanted):
         raise InputError(f"{path} holds {len(leaves)} tensors, not {wanted.tensors}")
     ordered: list[Any] = []
     _match(structure, wanted, path, iter([leaf for _, leaf in leaves]), ordered)
@@ -147,6 +173,9 @@ def _how_to_open() -> tuple[Callable[[Any], bool], Callable[[Any], Opened | None
 
 
 def _match(given: Structure, wanted: Structure, path: str, leaves: Iterator[Any], ordered: list[Any]) -> None:
+    if wanted.kind == "cache" and is_empty(given):
+        ordered.extend([None] * wanted.tensors)
+        return
     if given.kind == "tensor":
         if wanted.kind != "tensor":
             raise InputError(f"{path} is a tensor, not {_described(wanted)}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from anyshape.inputs.values import make_tensors
 from anyshape.inputs.variants import count_variants, varied_tensors
 from anyshape.source.lines import line_of_exception
 from anyshape.source.numbers import Numbers
+from anyshape.torch_bridge.process import patched
 
 __all__ = ["Traces", "known_size", "sizes_text"]
 
@@ -30,6 +32,26 @@ SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
 MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
 MORE = (2, 1, -1)  # an index has an end, and a loop of one round more is hardly one
+
+
+@dataclass
+class Exporting:
+    """What a model is told that asks PyTorch whether it is being exported, and whether it did.
+
+    Libraries ask so to leave out what only saves time and looks at values: whether a mask masks nothing, say.
+    """
+
+    answer: bool = True
+    was_asked: bool = False
+
+    def told(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which it is told so."""
+
+        def is_exporting() -> bool:
+            self.was_asked = True
+            return self.answer
+
+        return patched(torch.compiler, "is_exporting", is_exporting)
 
 
 class Traces:
@@ -42,6 +64,7 @@ class Traces:
         self.known: dict[tuple[Any, ...], Tape | CaptureFault] = {}
         self.in_vain: set[Any] = set()  # decisions for whose other side no sizes were found
         self.symbols = Symbols()
+        self.exporting = Exporting()
         self._numbers: Numbers | None = None
 
     def at(self, sizes: Sizes, seed: int = 0) -> Tape:
@@ -189,6 +212,13 @@ class Traces:
         made = Traces(self.case, self.agreed, self.own)
         made.answers = {**self.answers, **answers}
         made.symbols, made._numbers, made.settled = self.symbols, self._numbers, self.settled
+        made.exporting = self.exporting
+        return made
+
+    def as_called(self) -> Traces:
+        """The traces of the same module when it is told that nobody exports it."""
+        made = Traces(self.case, self.agreed, self.own)
+        made.exporting = Exporting(answer=False)
         return made
 
     def beside(self, agreed: Agreed) -> Traces:
@@ -212,7 +242,7 @@ class Traces:
         copies = [tensor.clone() for tensor in tensors]
         numbers = self.numbers  # which runs the model, too
         told: list[Any] = []
-        with case.unchanged(), numbers.replaced(case.module):
+        with case.unchanged(), numbers.replaced(case.module), self.exporting.told():
             made = answered(
                 lambda: record(_flat(case, told), copies, names, shapes, self.symbols, answers, more_at)
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from anyshape.errors import UsageError
@@ -100,7 +100,9 @@ def _entries(part: Any) -> list[tuple[str, Any]]:
 
 def _is_holder(part: Any) -> bool:
     """Whether a part is a cache or a layer of one."""
-    return _is_cache(part) or any(base.__name__.startswith(("CacheLayer", "LinearAttentionCache")) for base in type(part).__mro__)
+    return _is_cache(part) or any(
+        base.__name__.startswith(("CacheLayer", "LinearAttentionCache")) for base in type(part).__mro__
+    )
 
 
 def _is_private(name: str, item: Any) -> bool:
@@ -143,16 +145,23 @@ def _remade(part: Any, tensors: Iterator[Any]) -> Any:
 # --- Numbers that count tokens -----------------------------------------------------------------------------
 
 
-def miscounted(value: Any) -> str | None:
-    """Where a cache has seen other tokens than it holds, such as more than its window; None if nowhere.
+def miscounted(value: Any, opened: Callable[[Any], Opened | None]) -> str | None:
+    """Where a cache in a value has seen other tokens than it holds, such as more than its window; None if nowhere.
 
     A layer of a sliding window keeps the last tokens only, and counts them all in a plain number, which no shape tells.
     """
+    if not _is_cache(value):
+        box = opened(value)
+        names = [] if box is None else box.keys if box.names is None else box.names
+        inside = [
+            (name, miscounted(child, opened)) for name, child in zip(names, box.children if box else ())
+        ]
+        return next((f".{name}{amiss}" for name, amiss in inside if amiss is not None), None)
     for number, layer in enumerate(_layers(value)):
         for name in _counts(layer):
             seen, held = getattr(layer, name), int(layer.keys.shape[-2])
             if seen != held:
-                return f"layers[{number}].{name} is {seen}, but it holds {held} keys"
+                return f".layers[{number}].{name} is {seen}, but it holds {held} keys"
     return None
 
 
@@ -168,7 +177,9 @@ def _layers(part: Any) -> Iterator[Any]:
 def _counts(layer: Any) -> list[str]:
     """The plain numbers of a layer that count its tokens: those that it takes back to 0 when it forgets them."""
     twin = _remade(layer, (tensor.new_empty(0) for _, tensor in _tensors(layer, ())))
-    numbers = [name for name, item in vars(layer).items() if isinstance(item, int) and not isinstance(item, bool)]
+    numbers = [
+        name for name, item in vars(layer).items() if isinstance(item, int) and not isinstance(item, bool)
+    ]
     for name in numbers:
         setattr(twin, name, 1)
     twin.reset()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from anyshape.errors import UsageError, printable
 from anyshape.inputs.case import Case
+from anyshape.inputs.structure import Structure
 
-__all__ = ["check_names", "check_output_names", "given_names"]
+__all__ = ["check_names", "check_output_names", "given_names", "present"]
 
 LONGEST = 500
 
@@ -53,3 +54,29 @@ def check_names(what: str, names: Sequence[str]) -> None:
             f"{what} repeats a name: {', '.join(names)}",
             hint="Give each a name of its own with input_names=[...].",
         )
+
+
+def present(structure: Structure, paths: Sequence[str]) -> list[str]:
+    """The paths of a result's tensors, those of a cache as users of ONNX Runtime know them: ``present.0.key``.
+
+    Of several caches, the first is called so, the others ``present.`` and where they are.
+    """
+    if not paths:
+        return []  # of a model that was not run
+    made, caches = list(paths), 0
+    for node, start in _caches(structure, 0):
+        for number, key in enumerate(node.keys, start):
+            before = paths[number].removesuffix(f".{key}")
+            made[number] = f"present.{key}" if caches == 0 else f"present.{before}.{key}"
+        caches += 1
+    return made
+
+
+def _caches(node: Structure, start: int) -> Iterator[tuple[Structure, int]]:
+    """Each cache, and the number of its first tensor."""
+    if node.kind == "cache":
+        yield node, start
+        return
+    for child in node.children:
+        yield from _caches(child, start)
+        start += child.tensors

@@ -13,12 +13,13 @@ import torch
 
 from anyshape.compare import same
 from anyshape.errors import HistoryFault, ModelFault, UsageError
+from anyshape.inputs.caches import miscounted
 from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, answered, as_args, check_dense
 from anyshape.inputs.history import HINT, History, agree
 from anyshape.inputs.names import check_names, given_names
 from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
 from anyshape.inputs.state import State
-from anyshape.inputs.tree import Structure, flatten
+from anyshape.inputs.tree import Structure, flatten, open_any
 from anyshape.source.lines import words_of
 
 __all__ = ["as_module", "check_history", "evaluation_mode", "read"]
@@ -47,6 +48,8 @@ def read(
         raise UsageError("the inputs hold no tensor", hint="At least one input must be a torch.Tensor.")
     for name, (_, tensor) in zip(names, leaves, strict=True):
         check_dense(name, tensor)
+    for root, value in _roots(roots, positional, named):
+        _check_cache(root, value)
     inputs = tuple(Input(name, tensor.detach()) for name, (_, tensor) in zip(names, leaves, strict=True))
     _make_lazy_weights(module, structure, inputs)
     case = Case(
@@ -68,6 +71,16 @@ def read(
         )
     more = tuple(case.tensors_of(*_as_input_set(example)) for example in examples)
     return dataclasses.replace(case, more_examples=more, outputs=_first_run(case))
+
+
+def _check_cache(path: str, value: Any) -> None:
+    """`UsageError` for a cache that has seen more than it holds: made at other sizes, it would count wrongly."""
+    amiss = miscounted(value, open_any)
+    if amiss is not None:
+        raise UsageError(
+            f"{path}{amiss}, and no shape tells the difference",
+            hint="Give an example whose past is shorter than the window.",
+        )
 
 
 def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:

@@ -203,6 +203,14 @@ def _build_dict(node: Structure, parts: list[Any]) -> Any:
         return made
 
 
+def _build_cache(node: Structure, parts: list[Any]) -> Any:
+    if node.type is None or issubclass(node.type, _Stand):
+        return dict(zip(node.keys, parts, strict=True))
+    from anyshape.inputs.caches import built  # which opens what stands here
+
+    return built(node.type, node.keys, parts)
+
+
 def _build_dataclass(node: Structure, parts: list[Any]) -> Any:
     values = dict(zip(node.keys, parts, strict=True))
     initial = {f.name for f in dataclasses.fields(node.type) if f.init}
@@ -218,7 +226,7 @@ _BUILDERS: Mapping[str, Callable[[Structure, list[Any]], Any]] = {
     "dict": _build_dict,
     "namedtuple": lambda node, parts: node.type(*parts),
     "dataclass": _build_dataclass,
-    "cache": lambda node, parts: dict(zip(node.keys, parts, strict=True)),
+    "cache": _build_cache,
     "registered": lambda node, parts: tuple(parts),  # from a file: the class's own way is not stored there
 }
 
@@ -256,6 +264,8 @@ def _with_classes(node: Structure, classes: Mapping[str, Any], used: set[str]) -
 def _check_class(node: Structure, given: Any) -> None:
     """Refuse a class that the node can't be rebuilt as."""
     name = node.class_name
+    if node.kind == "cache":
+        return  # it is filled as it fills itself
     if node.kind == "registered":
         raise UsageError(
             f"{name} is taken apart by functions that were registered with PyTorch, which no file can hold",

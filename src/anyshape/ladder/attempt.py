@@ -17,6 +17,7 @@ from anyshape.dims import Expr, Relation
 from anyshape.dims.turns import period_of
 from anyshape.errors import VerifyFault
 from anyshape.inputs.case import Case
+from anyshape.inputs.names import present
 from anyshape.ladder.narrow import limited, narrowed, without_smallest
 from anyshape.lower import name_outputs
 from anyshape.lower.enforce import enforce, enforce_shapes
@@ -234,7 +235,7 @@ def _is(size: Expr, sizes: Mapping[str, int], actual: int) -> bool:
 def _output_names(case: Case, settings: Settings) -> list[str]:
     """The user's names, then paths; one that an input has already gets a suffix."""
     given = list(settings.output_names)
-    paths = case.outputs.paths[len(given) :]
+    paths = present(case.outputs.structure, case.outputs.paths)[len(given) :]
     taken = {item.path for item in case.inputs} | set(given)
     for path in paths:
         name = f"output.{path}" if path[:1].isdigit() else path

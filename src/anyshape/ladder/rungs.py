@@ -133,7 +133,17 @@ def _telling(failures: Sequence[Mapping[str, int]], agreed: Agreed) -> list[Mapp
     return [sizes for sizes in ranked if min(sizes.values()) > 0][:MOST_COUNTEREXAMPLES]
 
 
-TRACES, SYMBOLIC = Rung("traces", _traces), Rung("symbolic", _symbolic)
+def _as_called(ground: Ground, attempts: Sequence[Attempt]) -> Iterator[Capture]:
+    """Traces of the model when it is told that nobody exports it, where it asked and another way was not right."""
+    if ground.traces.exporting.was_asked:
+        yield from _traces(watched(ground.traces.as_called()), ())
+
+
+TRACES, AS_CALLED, SYMBOLIC = (
+    Rung("traces", _traces),
+    Rung("traces as it is called", _as_called),
+    Rung("symbolic", _symbolic),
+)
 
 
 def rungs_for(ground: Ground, prove: bool) -> tuple[Rung, ...]:
@@ -143,7 +153,7 @@ def rungs_for(ground: Ground, prove: bool) -> tuple[Rung, ...]:
     says of all sizes is proved; and weights without values can't be run.
     """
     first_symbolic = ground.traces.case.on_meta or (prove and not ground.parted)
-    return (SYMBOLIC, TRACES) if first_symbolic else (TRACES, SYMBOLIC)
+    return (SYMBOLIC, TRACES, AS_CALLED) if first_symbolic else (TRACES, AS_CALLED, SYMBOLIC)
 
 
 def first_program(ground: Ground) -> Program:

@@ -142,7 +142,13 @@ def _companions(oracle: Oracle, base: Point, axis: Axis, by: int) -> dict[Axis, 
             fewest = _fewest(oracle, base, axis, moves)
             # Of the like-sized, some may move only because others do: boxes.1 and scores.1, along with boxes.0.
             climbed = _climb(oracle, base, axis, {axis: by}) if len(fewest) > 2 else None
-            return fewest if climbed is None or len(climbed) >= len(fewest) else climbed
+            if climbed is None or len(climbed) >= len(fewest):
+                return fewest
+            return (
+                fewest
+                if _goes_halfway(oracle, base, fewest) > _goes_halfway(oracle, base, climbed)
+                else climbed
+            )
     for start in ({axis: by}, {a: by for a in alike if a[1] == axis[1]}):
         climbed = _climb(oracle, base, axis, start)
         if climbed is not None:
@@ -229,16 +235,28 @@ def _fewest(oracle: Oracle, base: Point, axis: Axis, moves: dict[Axis, int]) -> 
     Where a mask spans past and present (past + seq), past moves along with seq only because the mask moved for both:
     without it, the mask moves less. One axis of several inputs, all of the root's size by coincidence, goes at once.
     """
+    halfway = _goes_halfway(oracle, base, moves)
+
+    def go(fewer: dict[Axis, int]) -> bool:
+        """Whether these go alone, half as far as well: 16 numbers of a mask make 8 rows by luck, and not 5."""
+        return oracle.trial(_shifted(base, fewer)).fits and _goes_halfway(oracle, base, fewer) >= halfway
+
     for place in {a[1]: None for a in moves if a[1] != axis[1]}:
         fewer = {a: change for a, change in moves.items() if a[1] != place}
-        moves = fewer if oracle.trial(_shifted(base, fewer)).fits else moves
+        moves = fewer if go(fewer) else moves
     for other in [a for a in moves if a != axis]:
         if other not in moves:
             continue
         fewer = {a: change for a, change in moves.items() if a != other}
         less = [fewer | {a: change - moves[other]} for a, change in fewer.items() if change > moves[other]]
-        moves = next((tried for tried in (fewer, *less) if oracle.trial(_shifted(base, tried)).fits), moves)
+        moves = next(filter(go, (fewer, *less)), moves)
     return moves
+
+
+def _goes_halfway(oracle: Oracle, base: Point, moves: Mapping[Axis, int]) -> bool:
+    """Whether the same moves go half as far; not where that is no whole number."""
+    halves = {axis: change // 2 for axis, change in moves.items() if change % 2 == 0}
+    return len(halves) == len(moves) and oracle.trial(_shifted(base, halves)).fits
 
 
 def _is_at_most(oracle: Oracle, base: Point, direction: Direction, alone: Mapping[Axis, Direction]) -> bool:
