@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,13 +63,10 @@ def as_given(structure: Structure, caches: Sequence[tuple[Any, Opened]]) -> Stru
     if structure.kind != "cache":
         return replace(structure, children=tuple(as_given(child, caches) for child in structure.children))
     for value, box in caches:
-        if type(value).__qualname__ != structure.class_name:
-            continue
-        if tuple(box.keys) == structure.keys:
-            return replace(structure, rebuild_with=box.rebuild_with)
-        return replace(
-            structure, rebuild_with=lambda parts, kind=type(value): built(kind, structure.keys, parts)
-        )
+        if type(value).__qualname__ == structure.class_name:
+            alike = tuple(box.keys) == structure.keys
+            fill = box.rebuild_with if alike else functools.partial(built, type(value), structure.keys)
+            return replace(structure, rebuild_with=fill)
     return structure
 
 

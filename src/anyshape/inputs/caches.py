@@ -152,10 +152,10 @@ def miscounted(value: Any, opened: Callable[[Any], Opened | None]) -> str | None
     """
     if not _is_cache(value):
         box = opened(value)
-        names = [] if box is None else box.keys if box.names is None else box.names
-        inside = [
-            (name, miscounted(child, opened)) for name, child in zip(names, box.children if box else ())
-        ]
+        if box is None:
+            return None
+        names = box.keys if box.names is None else box.names
+        inside = ((name, miscounted(child, opened)) for name, child in zip(names, box.children, strict=True))
         return next((f".{name}{amiss}" for name, amiss in inside if amiss is not None), None)
     for number, layer in enumerate(_layers(value)):
         for name in _counts(layer):

@@ -63,12 +63,11 @@ def present(structure: Structure, paths: Sequence[str]) -> list[str]:
     """
     if not paths:
         return []  # of a model that was not run
-    made, caches = list(paths), 0
-    for node, start in _caches(structure, 0):
+    made = list(paths)
+    for count, (node, start) in enumerate(_caches(structure, 0)):
         for number, key in enumerate(node.keys, start):
             before = paths[number].removesuffix(f".{key}")
-            made[number] = f"present.{key}" if caches == 0 else f"present.{before}.{key}"
-        caches += 1
+            made[number] = f"present.{key}" if count == 0 else f"present.{before}.{key}"
     return made
 
 
