@@ -25,7 +25,7 @@ from anyshape.errors import CaptureFault
 from anyshape.inputs.case import Case
 from anyshape.inputs.read import evaluation_mode, read
 from anyshape.lower import lower
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.probe import probe
 
 
@@ -172,9 +172,9 @@ def lowered(found: Callable[..., Found]) -> Callable[..., Lowered]:
         first = found(model, *args, **declared)
         with evaluation_mode(model):
             try:
-                program = capture_symbolic(first.case, first.agreed, TRANSLATED)
+                program = capture_symbolic(first.case, first.agreed, translated())
             except CaptureFault:
-                program = capture_values(Traces(first.case, first.agreed, TRANSLATED))
+                program = capture_values(Traces(first.case, first.agreed, translated()))
         outputs = tuple(
             TensorOf(f"output.{path}", str(tensor.dtype)[len("torch.") :], shape)
             for path, tensor, shape in zip(
@@ -280,6 +280,6 @@ def traces(found: Callable[..., Found]) -> Callable[..., Traces]:
 
     def first_stations(function: Any, text: str = "b, n", *example: int, **declared: Any) -> Traces:
         first = found(Called(function), (torch.randn(example or (3, 6)),), shapes={"x": text}, **declared)
-        return Traces(first.case, first.agreed, TRANSLATED)
+        return Traces(first.case, first.agreed, translated())
 
     return first_stations

@@ -22,7 +22,7 @@ from anyshape.capture.tape import functional, play, record
 from anyshape.capture.tape.steps import either, repeated
 from anyshape.capture.tape.walk import steps_of
 from anyshape.errors import CaptureFault, VerifyFault
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy
 from anyshape.torch_bridge import tracing, work
 from anyshape.torch_bridge.control_flow import Plain, Refused, run_by
@@ -189,7 +189,7 @@ def test_what_is_no_associative_function_is_refused() -> None:
 def test_a_symbolic_trace_leaves_control_flow_alone(found: Callable[..., Any]) -> None:
     first = found(Called(chosen_by_sum), (torch.randn(4, 6),))
     with pytest.raises(CaptureFault, match=r"the model has torch\.cond, which is not traced with") as fault:
-        capture_symbolic(first.case, first.agreed, TRANSLATED)
+        capture_symbolic(first.case, first.agreed, translated())
     assert fault.value.where is not None and fault.value.where.file.endswith("test_control_flow.py")
 
 

@@ -22,7 +22,7 @@ from anyshape.dims.names import is_reserved
 from anyshape.errors import SourceLine
 from anyshape.inputs.case import Case
 from anyshape.ladder.rungs import Ground, first_program
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.progress import Progress
 from anyshape.source.blocks import head_of, loop_around
 from anyshape.source.lines import is_library
@@ -122,7 +122,7 @@ def explain(
 
 
 def _explained(case: Case, agreed: Agreed) -> Explanation:
-    traces = Traces(case, agreed, TRANSLATED)
+    traces = Traces(case, agreed, translated())
     ways = looks_on_all_ways(traces)
     names = tuple(dim.name for dim in agreed.contract.dims)
     ended = ways.ended

@@ -23,7 +23,7 @@ from anyshape.contract.held import held_to_contract, held_to_file
 from anyshape.dims import Expr, parse_expr, parse_range
 from anyshape.errors import ContractFault, DeclarationError, Fault, ParseError, VerifyFault
 from anyshape.inputs.case import Case
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.probe import Evidence
 from anyshape.progress import Progress
 from anyshape.runtimes.onnx_runtime import OnnxRuntime
@@ -213,7 +213,7 @@ def _shared(labels: tuple[tuple[Size, ...], ...], evidence: Evidence) -> list[st
 def _guards(case: Case, agreed: Agreed) -> tuple[tuple[Guard, ...], Fault | None]:
     """The conditions on sizes in the model, read off a symbolic trace; the trace's fault where it fails."""
     try:
-        return capture_symbolic(case, agreed, TRANSLATED).guards, None
+        return capture_symbolic(case, agreed, translated()).guards, None
     except NoTape as fault:
         return fault.guards, None
     except Fault as fault:

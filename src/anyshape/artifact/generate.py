@@ -135,7 +135,8 @@ def _checked(contract: Contract) -> list[str]:
 
 def _positions(mask: Array, count: int) -> Array:
     """The place of each new token among those that are not padding."""
-    return np.maximum(mask.cumsum(1) - 1, 0)[:, -count:].astype(mask.dtype)
+    places: Array = np.maximum(mask.cumsum(1) - 1, 0)[:, -count:].astype(mask.dtype)
+    return places
 
 
 def _integers(given: Any, name: str) -> Array:

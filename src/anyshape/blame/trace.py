@@ -17,7 +17,7 @@ from anyshape.compare import compare
 from anyshape.contract.agree import Agreed
 from anyshape.errors import SourceLine
 from anyshape.inputs.case import Case, answered
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.runtimes.onnx_runtime import to_numpy
 
 __all__ = ["Cause", "capture_cause"]
@@ -46,7 +46,7 @@ def capture_cause(
     operators: Collection[Any],
 ) -> Cause | None:
     """The first line at which the program computes something else than the module does at these sizes."""
-    run = Traces(case, agreed, TRANSLATED.union(operators)).of_run(sizes, tensors)
+    run = Traces(case, agreed, translated().union(operators)).of_run(sizes, tensors)
     mine, theirs = _steps(body, tensors, sizes), _steps(run, tensors, {})
     skipped: tuple[list[Played], list[Played]] | None = None
     for ours, other in _lined_up(mine, theirs):

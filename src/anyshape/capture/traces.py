@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,14 +44,16 @@ class Exporting:
     answer: bool = True
     was_asked: bool = False
 
-    def told(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which it is told so."""
+    @contextlib.contextmanager
+    def told(self) -> Iterator[None]:
+        """The context in which it is told so; what is exported counts as compiled, as with torch.export."""
 
-        def is_exporting() -> bool:
+        def answer() -> bool:
             self.was_asked = True
             return self.answer
 
-        return patched(torch.compiler, "is_exporting", is_exporting)
+        with patched(torch.compiler, "is_exporting", answer), patched(torch.compiler, "is_compiling", answer):
+            yield
 
 
 class Traces:

@@ -49,9 +49,11 @@ def built(kind: type, names: Sequence[str], tensors: Sequence[Any]) -> Any:
         if set(sides) <= {""}:
             return _updated(kind(), sides.get("", {}))
         plain = next(base for base in kind.__mro__[1:] if base.__name__ == "Cache")
-        dynamic = next(each for each in plain.__subclasses__() if each.__name__ == "DynamicCache")
-        return kind(*(_updated(dynamic(), sides.get(side, {})) for side in ("decoder", "encoder")))
-    except (TypeError, AttributeError, StopIteration) as error:
+        subclasses: list[Any] = plain.__subclasses__()
+        found = [each for each in subclasses if each.__name__ == "DynamicCache"]
+        halves = [_updated(found[0](), sides.get(side, {})) for side in ("decoder", "encoder")]
+        return kind(*halves)
+    except (TypeError, AttributeError, StopIteration, IndexError) as error:
         raise _not_built(kind) from error
 
 

@@ -16,7 +16,7 @@ from anyshape.errors import AnyshapeError, Fault, HistoryFault, InternalError, V
 from anyshape.inputs.case import Case
 from anyshape.ladder.attempt import Attempt, Made, Settings
 from anyshape.ladder.rungs import TRACES, rungs_for, watched
-from anyshape.lower.operators import TRANSLATED
+from anyshape.lower.operators import translated
 from anyshape.progress import Progress
 from anyshape.verify.reference import Reference
 
@@ -26,7 +26,7 @@ __all__ = ["climb"]
 def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) -> Made:
     """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
     reference = Reference(case, agreed)
-    traces = Traces(case, agreed, TRANSLATED.union(settings.translations or ()))
+    traces = Traces(case, agreed, translated().union(settings.translations or ()))
     with progress.station("capture"):
         progress.doing("capture", "running the model, its sizes watched")
         ground = watched(traces)

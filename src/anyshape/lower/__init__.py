@@ -13,7 +13,7 @@ from anyshape.capture.program import Program
 from anyshape.capture.tape.steps import Step
 from anyshape.contract.contract import Contract, Tensor
 from anyshape.errors import LowerFault
-from anyshape.lower.operators import TRANSLATIONS
+from anyshape.lower import operators
 from anyshape.lower.translate import STEP, translate, translate_alone
 from anyshape.torch_bridge import process, torchlib
 
@@ -28,7 +28,7 @@ def lower(
     translations: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> ir.Model:
     """The program as an ONNX model with the contract's names on its inputs and outputs."""
-    table = {**TRANSLATIONS, **(translations or {})}
+    table = {**operators.translations(), **(translations or {})}
     with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
         model = torchlib.at_opset(translate(program.body, contract, table), opset)
     if opset is not None and model.opset_imports.get("") != opset:
@@ -54,7 +54,7 @@ def lower_alone(
 
     Its inputs are the step's tensors in order, each once, weights among them, then the sizes by name.
     """
-    table = {**TRANSLATIONS, **(translations or {})}
+    table = {**operators.translations(), **(translations or {})}
     with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
         translated, places = translate_alone(step, names, table)
         model = torchlib.at_opset(translated, opset)

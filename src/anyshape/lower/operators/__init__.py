@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
 
 from anyshape.lower.operators import (
     convolution,
@@ -26,7 +28,7 @@ from anyshape.lower.operators.complex import MAKES_COMPLEX
 from anyshape.lower.operators.complex import TRANSLATIONS as COMPLEX
 from anyshape.lower.operators.recurrent import TRANSLATIONS as RECURRENT
 
-__all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
+__all__ = ["COMPLEX", "translated", "translations"]
 
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **convolution.TRANSLATIONS,
@@ -49,5 +51,20 @@ TRANSLATIONS: dict[Any, Callable[..., Any]] = {
 }
 """What we put before torch.onnx's own translations, for real tensors; `COMPLEX` is for complex ones."""
 
-TRANSLATED: frozenset[Any] = frozenset((*TRANSLATIONS, *(("complex", operator) for operator in COMPLEX)))
-"""The operators that a tape may keep whole; as a pair where complex tensors are meant."""
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """`TRANSLATIONS`, and those of operators of libraries that are imported."""
+    return {**TRANSLATIONS, **dict(_of_libraries())}
+
+
+def translated() -> frozenset[Any]:
+    """The operators that a tape may keep whole; as a pair where complex tensors are meant."""
+    return frozenset((*translations(), *(("complex", operator) for operator in COMPLEX)))
+
+
+def _of_libraries() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    for name, translation in routing.OF_LIBRARIES.items():
+        library, _, operator = name.partition("::")
+        packet = getattr(getattr(torch.ops, library), operator, None)
+        if packet is not None:
+            yield packet.default, translation

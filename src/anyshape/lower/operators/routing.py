@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from onnxscript.onnx_opset import opset18
 
-__all__ = ["TRANSLATIONS"]
+__all__ = ["OF_LIBRARIES", "TRANSLATIONS"]
 
 Value: TypeAlias = Any
 op: Any = opset18
@@ -43,3 +43,8 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten._grouped_mm.default: grouped_matmul,
 }
 """Translations of operators that route by value."""
+
+OF_LIBRARIES: dict[str, Callable[..., Any]] = {
+    "transformers::grouped_mm_fallback": grouped_matmul,  # a loop over experts that is hidden in an operator
+}
+"""Translations of operators that a library defines once it is imported."""
