@@ -163,9 +163,26 @@ class Returns(nn.Module):
 
 def test_python_values_among_the_results() -> None:
     assert anyshape.export(Returns(float("nan")), (X,)).verdict.right
+
+    class Says(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return x * 2, f"{x.shape[0]} rows"
+
     with pytest.raises(VerifyFault) as info:
-        anyshape.export(Returns(None), (X,))
-    assert "depends on the sizes: 2, then" in info.value.what and "torch.tensor(n)" in info.value.hint
+        anyshape.export(Says(), (X,))
+    assert "depends on the sizes: '2 rows', then" in info.value.what and "torch.tensor(n)" in info.value.hint
+
+
+def test_whole_numbers_among_the_results_follow_the_sizes() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return {"twice": x * 2, "shape": x.shape, "half": x.shape[0] // 2, "kind": 7}
+
+    made = anyshape.export(Sized(), (torch.randn(3, 5),), "sized.onnx")
+    assert made.verdict.right
+    for shape in ((4, 9), (1, 1), (11, 2)):
+        got = anyshape.load("sized.onnx")(torch.ones(shape))
+        assert tuple(got["shape"]) == shape and got["half"] == shape[0] // 2 and got["kind"] == 7
 
 
 def test_an_export_inside_a_model_that_is_exported() -> None:

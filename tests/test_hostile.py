@@ -91,7 +91,7 @@ LONG_NAME = "x" * 501
         ),
         (
             put("output_structure", value={"kind": "os.system", "children": ["tensor"]}),
-            "output_structure.kind: expected one of 'dataclass', 'dict', 'list', 'namedtuple', 'registered', 'tuple', "
+            "output_structure.kind: expected one of 'cache', 'dataclass', 'dict', 'list', 'namedtuple', 'registered', 'tuple', "
             'found "os.system"',
         ),
         (
@@ -150,6 +150,8 @@ LONG_NAME = "x" * 501
         (put("relations", value=[["batch", "<="]]), "relations[0]: expected two expressions and what is between"),
         (put("notes", value=["x" * 20_001]), "notes[0]: a text of 20001 characters, more than 20000"),
         (put("constants", value=[["x"]]), "constants[0]: expected a path and a value, found 1 items"),
+        (put("output_structure", value={"size": "hidden"}), "output_structure.size: hidden is no dim of this contract"),
+        (put("input_structure", value={"size": "batch"}), "input_structure: "),
         (put("rung", value="magic"), "rung: expected one of '', 'differential'"),
         (put("format", value="2"), "format: expected a whole number"),
         (put("more", value=1), 'unknown key "more"'),

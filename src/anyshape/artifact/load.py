@@ -51,7 +51,7 @@ class Loaded:
         """
         caches: list[Any] = []
         given = begun(self._given(args, kwargs, caches), self.contract.inputs)
-        self._check(given)
+        sizes = self._check(given)
         feed = {item.name: _array(leaf) for item, leaf in zip(self.contract.inputs, given, strict=True)}
         try:
             outputs = self._runtime.run(feed)
@@ -61,7 +61,7 @@ class Loaded:
             _complex(array, item.dtype) for array, item in zip(outputs, self.contract.outputs, strict=True)
         ]
         tensors = any(not isinstance(leaf, np.ndarray) for leaf in given)
-        structure = as_given(self._outputs, caches)
+        structure = as_given(self._outputs, caches).at(sizes)
         return structure.rebuild([to_torch(output) for output in outputs] if tensors else outputs)
 
     def generate(self, input_ids: Any, *, max_new_tokens: int, **options: Any) -> Any:
@@ -96,14 +96,15 @@ class Loaded:
                 raise InputError(f"{name} is missing", hint=f"The model takes: {', '.join(names)}.")
         return found
 
-    def _check(self, given: Sequence[Any]) -> None:
+    def _check(self, given: Sequence[Any]) -> dict[str, int]:
+        """The sizes of the dims; `InputError` for what the contract does not hold."""
         for item, leaf in zip(self.contract.inputs, given, strict=True):
             dtype = (
                 leaf.dtype.name if isinstance(leaf, np.ndarray) else str(leaf.dtype).removeprefix("torch.")
             )
             if dtype != item.dtype:
                 raise InputError(f"{item.name} is {dtype}, not {item.dtype}")
-        self.contract.bind([tuple(leaf.shape) for leaf in given])
+        return self.contract.bind([tuple(leaf.shape) for leaf in given])
 
     def _check_names(self) -> None:
         """Refuse a contract that speaks of another graph."""

@@ -236,7 +236,7 @@ def _contract(data: Mapping[str, Any]) -> Contract:
         _each(data["notes"], "notes", MOST_NOTES, _prose),
         arguments,
         _call_structure(data["input_structure"], "input_structure", len(inputs), arguments),
-        _structure(data["output_structure"], "output_structure", len(outputs)),
+        _structure(data["output_structure"], "output_structure", len(outputs), scope.expression),
         cast(Rung, _one_of(data["rung"], "rung", get_args(Rung))),
     )
 
@@ -378,12 +378,15 @@ def _call_structure(value: Any, where: str, tensors: int, arguments: Sequence[st
     return value
 
 
-def _structure(value: Any, where: str, tensors: int) -> Any:
-    """A structure with as many tensors as there are inputs or outputs; null where none is known."""
+def _structure(value: Any, where: str, tensors: int, size: Callable[[Any, str], Any] | None = None) -> Any:
+    """A structure with as many tensors as there are inputs or outputs; null where none is known.
+
+    ``size`` reads an expression: a plain number among the results may follow from the sizes.
+    """
     if value is None:
         return None
     count = 0
-    for number, leaf in enumerate(_nodes(value, where)):
+    for number, leaf in enumerate(_nodes(value, where, size)):
         if number >= MOST_NODES:
             raise _Amiss(where, f"more than {MOST_NODES} nodes")
         count += leaf
@@ -392,7 +395,7 @@ def _structure(value: Any, where: str, tensors: int) -> Any:
     return value
 
 
-def _nodes(value: Any, where: str, depth: int = 0) -> Iterator[bool]:
+def _nodes(value: Any, where: str, size: Callable[[Any, str], Any] | None, depth: int = 0) -> Iterator[bool]:
     """Each checked node of a structure, as whether it is a tensor."""
     if depth > DEEPEST:
         raise _Amiss(where[:80], f"nested more than {DEEPEST} deep")
@@ -401,6 +404,9 @@ def _nodes(value: Any, where: str, depth: int = 0) -> Iterator[bool]:
         return
     data = _of(value, dict, where, 'an object or "tensor"')
     yield False
+    if "size" in data and size is not None:
+        size(_keys(data, where, ("size",))["size"], f"{where}.size")
+        return
     if "constant" in data:
         _plain(_keys(data, where, ("constant",))["constant"], f"{where}.constant")
         return
@@ -415,7 +421,7 @@ def _nodes(value: Any, where: str, depth: int = 0) -> Iterator[bool]:
     ):
         raise _Amiss(f"{where}.name", f"{_found(data['name'])} is no name for a class of the kind {kind}")
     for number, child in enumerate(children):
-        yield from _nodes(child, f"{where}.children[{number}]", depth + 1)
+        yield from _nodes(child, f"{where}.children[{number}]", size, depth + 1)
 
 
 def _check_keys(data: Mapping[str, Any], where: str, kind: str, count: int) -> None:

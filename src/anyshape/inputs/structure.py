@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from anyshape.dims import Expr, parse_expr
 from anyshape.errors import UsageError
 
 __all__ = [
@@ -68,6 +69,18 @@ class Structure:
             return self.rebuild_with(parts)
         return _BUILDERS[self.kind](self, parts)
 
+    def at(self, sizes: Mapping[str, int]) -> Structure:
+        """The structure with the numbers that follow from sizes as they are at these."""
+        if self.kind == "constant" and isinstance(self.value, Expr):
+            return replace(self, value=self.value.evaluate(sizes))
+        return replace(self, children=tuple(child.at(sizes) for child in self.children))
+
+    def with_constants(self, values: Iterator[Any]) -> Structure:
+        """The structure with other constants, in order."""
+        if self.kind == "constant":
+            return replace(self, value=next(values))
+        return replace(self, children=tuple(child.with_constants(values) for child in self.children))
+
     def constants(self) -> list[Any]:
         """The values of the constant leaves, in order."""
         if self.kind == "constant":
@@ -90,6 +103,8 @@ class Structure:
         """A JSON value that `structure_from_json` reads back; of a class its name is kept, and nothing of its code."""
         if self.kind == "tensor":
             return "tensor"
+        if self.kind == "constant" and isinstance(self.value, Expr):
+            return {"size": str(self.value)}
         if self.kind == "constant":
             return {"constant": constant_json(self.value)}
         kind, keys = self.kind, [key_json(key) for key in self.keys]
@@ -137,6 +152,8 @@ def structure_from_json(node: Any) -> Structure:
     """The structure that `Structure.to_json` wrote, as the contract's reader has checked it."""
     if node == "tensor":
         return Structure("tensor")
+    if "size" in node:
+        return Structure("constant", value=parse_expr(node["size"]))
     if "constant" in node:
         value = node["constant"]
         return Structure("constant", value=NUMBERS[value["number"]] if isinstance(value, dict) else value)

@@ -73,7 +73,7 @@ class Attempt:
         with progress.station("capture"):
             self.program = capture()
         progress.done("capture", self.program.rung)
-        contract = _with_outputs(reference.agreed.contract, case, self.program, settings)
+        contract = _with_outputs(reference, case, self.program, settings)
         self.lowering = Lowering(self.program, contract, settings.opset, settings.translations)
         self.model = _model(self.lowering, settings, progress)
         agreed, relations = limited(reference.agreed, self.program.within)
@@ -135,7 +135,7 @@ class Attempt:
         return fault_of(verdict, self.runtime, self.reference, self.program.guards, self.lowering)
 
     def made(self, verdict: Verdict) -> Made:
-        contract = _with_outputs(self.reference.agreed.contract, self.case, self.program, self.settings)
+        contract = _with_outputs(self.reference, self.case, self.program, self.settings)
         contract = _with_true_outputs(contract, self.reference)
         name_outputs(self.model, contract)
         return Made(self.program, self.model, verdict, contract)
@@ -182,8 +182,11 @@ def _loaded(model: ir.Model) -> OnnxRuntime:
         raise VerifyFault(f"ONNX Runtime can't load the model: {failure}") from failure
 
 
-def _with_outputs(contract: Contract, case: Case, program: Program, settings: Settings) -> Contract:
+def _with_outputs(reference: Reference, case: Case, program: Program, settings: Settings) -> Contract:
     """The contract with the outputs as the program has them."""
+    contract, structure = reference.agreed.contract, case.outputs.structure
+    told = zip(structure.constants(), reference.numbers, strict=False)
+    numbers = [value if number is None else number for value, number in told]
     names = _output_names(case, settings)
     outputs = tuple(
         Tensor(name, str(tensor.dtype).removeprefix("torch."), shape)
@@ -197,7 +200,7 @@ def _with_outputs(contract: Contract, case: Case, program: Program, settings: Se
         dims=dims,
         outputs=outputs,
         notes=(*contract.notes, *map(_boundary, (*program.splits, *program.questions))),
-        output_structure=case.outputs.structure.to_json(),
+        output_structure=(structure.with_constants(iter(numbers)) if numbers else structure).to_json(),
         rung=program.rung,
     )
 

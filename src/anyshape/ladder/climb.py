@@ -18,6 +18,7 @@ from anyshape.ladder.attempt import Attempt, Made, Settings
 from anyshape.ladder.rungs import TRACES, rungs_for, watched
 from anyshape.lower.operators import translated
 from anyshape.progress import Progress
+from anyshape.verify.numbers import numbers_of
 from anyshape.verify.reference import Reference
 
 __all__ = ["climb"]
@@ -25,7 +26,7 @@ __all__ = ["climb"]
 
 def climb(case: Case, agreed: Agreed, settings: Settings, progress: Progress) -> Made:
     """The first rung's model that is right; if none is, the first that is right at fewer sizes; else its fault."""
-    reference = Reference(case, agreed)
+    reference = Reference(case, agreed, numbers=numbers_of(case, agreed))
     traces = Traces(case, agreed, translated().union(settings.translations or ()))
     with progress.station("capture"):
         progress.doing("capture", "running the model, its sizes watched")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from anyshape.contract.agree import Agreed
+from anyshape.dims import Expr
 from anyshape.errors import DeclarationError, InputError
 from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal, answered
 from anyshape.inputs.made import made_by_user
@@ -52,6 +53,7 @@ class Reference:
     agreed: Agreed
     known: dict[tuple[_Key, int], Answer] = field(default_factory=dict)
     exact: _Exact | None = None
+    numbers: tuple[Expr | None, ...] = ()  # plain values of the result that follow from the sizes
     literals: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -14,9 +14,10 @@ from anyshape.capture.program import Guard
 from anyshape.compare import compare, usual
 from anyshape.dims import Relation
 from anyshape.dims.turns import Condition
-from anyshape.inputs.case import Case, OutOfMemory, Outputs, Refusal
+from anyshape.inputs.case import OutOfMemory, Outputs, Refusal
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy
 from anyshape.source.lines import words_of
+from anyshape.verify.numbers import at_sizes
 from anyshape.verify.reference import Reference
 from anyshape.verify.sizes import COUNT, Boundary, Division, sizes_to_try
 from anyshape.verify.verdict import Row, Verdict
@@ -72,7 +73,7 @@ def _checked(
         return Row(at, "fails", why=f"{runtime.name}: {failure}")
     if variant:
         got = _unanswered(got, expected.outputs.tensors)
-    return _judged(at, reference.case, runtime.output_names, expected.outputs, expected.exact, got)
+    return _judged(at, reference, runtime.output_names, expected.outputs, expected.exact, got)
 
 
 def _count(outputs: Outputs) -> int:
@@ -91,7 +92,7 @@ def _unanswered(got: list[Any], expected: Sequence[torch.Tensor]) -> list[Any]:
 
 def _judged(
     at: dict[str, int],
-    case: Case,
+    reference: Reference,
     names: Sequence[str],
     outputs: Outputs,
     exact: list[torch.Tensor] | None,
@@ -99,7 +100,9 @@ def _judged(
 ) -> Row:
     if len(got) != len(outputs.tensors):
         return Row(at, "wrong", why=f"{len(got)} outputs, expected {len(outputs.tensors)}")
-    before, after = case.outputs.structure.constants(), outputs.structure.constants()
+    case = reference.case
+    before = at_sizes(case.outputs.structure.constants(), reference.numbers, at)
+    after = outputs.structure.constants()
     if not _same_constants(before, after):
         moved = next(
             (pair for pair in zip(before, after, strict=False) if not _same_constants(*pair)), (before, after)
