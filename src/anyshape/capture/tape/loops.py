@@ -113,14 +113,13 @@ def _candidates(signs: Sequence[Sequence[Sign]], here: int, loosely: bool) -> It
     others = sorted(distinct[1:], key=lambda other: other[here : here + 1] == first[here : here + 1])
     pairs = [pair for other in others for pair in ((first, other), (other, first))]
     seen: set[int] = set()
-    for number, (_, long) in enumerate(pairs):
+    for number, (short, long) in enumerate(pairs):
         for size in _sizes(long, here, loosely):
-            if size not in seen:
-                found = (_starts(*pair, here, size, loosely) for pair in pairs[number:])
-                places = list(dict.fromkeys(itertools.chain.from_iterable(found)))
-                if places:
-                    seen.add(size)
-                    yield size, places
+            own = [] if size in seen else list(_starts(short, long, here, size, loosely))
+            if own:
+                seen.add(size)
+                more = (_starts(*pair, here, size, loosely) for pair in pairs[number + 1 :])
+                yield size, list(dict.fromkeys(itertools.chain(own, *more)))
 
 
 def _starts(
@@ -163,7 +162,7 @@ def _roll_all(
 ) -> list[Tape] | None:
     """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes.
 
-    With ``even``, only if its numbers go up or down by the same from round to round.
+    With ``even``, only if its numbers go up or down by the same from round to round; else only if they do not.
     """
     body = signs[0][start : start + size]
     counts = [_repeats(sign, body, start) for sign in signs]
@@ -178,7 +177,7 @@ def _roll_all(
         left = [count - peeled for count in counts]
         if min(left) < 1:
             break
-        if even and not _is_even(cut(tapes[longest], first, size, left[longest])):
+        if _is_even(cut(tapes[longest], first, size, left[longest])) is not even:
             continue
         plan = plan_of(tapes[longest], first, size, left[longest])
         if plan is None:
@@ -192,14 +191,12 @@ def _roll_all(
 
 def _is_even(blocks: Sequence[Sequence[Step]]) -> bool:
     """Whether each integer in the rounds of a loop goes up or down by the same from round to round."""
-    rounds = [
-        [leaf for step in block for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int]
-        for block in blocks
-    ]
-    return all(
-        len({two - one for one, two in itertools.pairwise(column)}) < 2
-        for column in zip(*rounds, strict=True)
-    )
+    for steps in zip(*blocks, strict=True):
+        rounds = [[leaf for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int] for step in steps]
+        for column in zip(*rounds, strict=True):
+            if len({two - one for one, two in itertools.pairwise(column)}) > 1:
+                return False
+    return True
 
 
 def _repeats(sign: Sequence[Sign], body: Sequence[Sign], start: int) -> int:
