@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor
 
 from anyshape.capture.tape import Apart, Tape, rolled_up
+from anyshape.capture.tape.loops import _candidates
+from anyshape.capture.tape.signs import Sign
+from anyshape.capture.tape.skipped import lacks_a_step
 from anyshape.capture.tape.steps import LoopBody, rolled
 from anyshape.dims import Expr
 
@@ -272,3 +276,40 @@ def test_outputs_in_another_order_are_another_path(lined: Lined) -> None:
     made.tapes[2].outputs.reverse()
     with pytest.raises(Apart, match="the tapes part at step 2"):
         rolled_up(made.tapes)
+
+
+# --- Where a loop may be --------------------------------------------------------------------------------
+
+
+def tried_one_by_one(short: list[Sign], long: list[Sign], here: int, loosely: bool) -> set[tuple[int, int]]:
+    """Every size of a body that the longer tape goes on with, and each place where the first of its rounds may be."""
+    found = set()
+    for size in range(1, here + 1):
+        last, following = long[here - size : here], long[here : here + size]
+        if last != following and not (loosely and lacks_a_step(last, following)):
+            continue
+        for start in range(here - size, max(-1, here - 2 * size), -1):
+            body, first = short[start : start + size], start
+            while (
+                long[start : start + size] == body and first >= size and short[first - size : first] == body
+            ):
+                first -= size
+            if long[start : start + size] == body:
+                found.add((size, first))
+    return found
+
+
+@pytest.mark.parametrize("loosely", [True, False])
+@pytest.mark.parametrize("seed", range(60))
+def test_bodies_of_loops_are_those_that_a_plain_search_finds(seed: int, loosely: bool) -> None:
+    draw = random.Random(seed)
+    kinds = [Sign(aten.slice.Tensor), *(Sign(number) for number in range(draw.randint(1, 3)))]
+    before, body, after = (draw.choices(kinds, k=draw.randint(*ends)) for ends in ((0, 3), (1, 4), (0, 3)))
+    one, two = (before + body * times + after for times in draw.sample(range(6), 2))
+    if draw.random() < 0.4:
+        del two[draw.randrange(len(two))]
+    alike = [a is b for a, b in zip(one, two, strict=False)]
+    here = alike.index(False) if False in alike else min(len(one), len(two))
+    wanted = {*tried_one_by_one(one, two, here, loosely), *tried_one_by_one(two, one, here, loosely)}
+    got = [(size, start) for size, starts in _candidates([one, two], here, loosely) for start in starts]
+    assert len(got) == len(set(got)) and set(got) == wanted

@@ -167,6 +167,20 @@ def test_a_guest_sees_composite_operators_whole() -> None:
     assert seen.names == ["aten.linear.default"]
 
 
+@canary("recorder.every_operator", "torch._library.utils.handle_dispatch_mode")
+def test_a_mode_is_handed_calls_by_one_function() -> None:
+    handed, hand_on = [], torch._library.utils.handle_dispatch_mode
+
+    def noted(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        handed.append(str(func))
+        return hand_on(mode, func, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch, enable_python_dispatcher(), Seen() as seen:
+        patch.setattr(torch._library.utils, "handle_dispatch_mode", noted)
+        torch.ones(2, 3).sum(dim=1)
+    assert handed == seen.names == ["aten.ones.default", "aten.sum.dim_IntList"]
+
+
 @canary("recorder.every_operator", "torch._C._DisableAutocast")
 def test_autocast_can_be_switched_off_from_within() -> None:
     with torch.autocast("cpu", torch.bfloat16):

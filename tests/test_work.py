@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import anyshape
-from anyshape.torch_bridge.work import nominal_seconds
+from anyshape.torch_bridge.work import Patience, TooLong, nominal_seconds
 
 PACKAGE = Path(anyshape.__file__).parent
 CLOCKS = {
@@ -54,3 +55,24 @@ def test_no_clock_decides_anything() -> None:
             if "time" in names or (isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime")):
                 users.add(path.relative_to(PACKAGE).as_posix())
     assert users == set(CLOCKS)
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        lambda x: x.split(1),
+        lambda x: x.split(1, -2),
+        lambda x: x.split([1] * 40),
+        lambda x: x.unbind(),
+        lambda x: x.mT.unbind(1),
+        lambda x: x.chunk(40),
+    ],
+)
+def test_patience_ends_before_a_tensor_is_in_too_many_parts(apart: Callable[[torch.Tensor], object]) -> None:
+    """Each part of it would be an operator more, and to make them takes seconds."""
+    x = torch.ones(40, 2)
+    with Patience(50) as patience:
+        apart(x)
+    assert patience.count < 5
+    with pytest.raises(TooLong), Patience(39):
+        apart(x)

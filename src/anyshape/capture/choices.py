@@ -140,8 +140,7 @@ def _along(
 
 def _between(traces: Traces, others: dict[str, int], name: str, low: int, high: int) -> Iterator[int]:
     """By bisection, every limit between two sizes; one that shows at neither end is not seen."""
-    one, two = (traces.at({**others, name: size}) for size in (low, high))
-    if _outline(one) == _outline(two) or parting(one, two) is None:
+    if traces.compared(_is_alike, *({**others, name: size} for size in (low, high))):
         return
     if high - low == 1:
         yield low
@@ -150,6 +149,10 @@ def _between(traces: Traces, others: dict[str, int], name: str, low: int, high: 
     if _runs(traces, {**others, name: middle}):
         yield from _between(traces, others, name, low, middle)
         yield from _between(traces, others, name, middle, high)
+
+
+def _is_alike(one: Tape, two: Tape) -> bool:
+    return _outline(one) == _outline(two) or parting(one, two) is None
 
 
 def _outline(tape: Tape) -> list[Any]:

@@ -126,7 +126,7 @@ def _where_leaked(traces: Traces, meaning: Meanings) -> Iterator[dict[str, int]]
     `Unseen` where the model goes another way there, though all decisions that are seen go the same way.
     """
     base = meaning.rows[0]
-    home, watch = traces.at(base), meaning.watches[0]
+    watch = meaning.watches[0]
     for part, where in itertools.islice(watch.leaked.items(), MOST_LEAKED):
         for value in VALUES:
             condition = meaning.of(Formula("==", (part, value)), base)
@@ -136,7 +136,7 @@ def _where_leaked(traces: Traces, meaning: Meanings) -> Iterator[dict[str, int]]
             yield row
             there = traces.at(row)
             assert there.watch is not None
-            if path_of(there.watch) == meaning.paths[0] and parting(home, there) is not None:
+            if path_of(there.watch) == meaning.paths[0] and traces.compared(parting, base, row) is not None:
                 raise Unseen(
                     "the model goes another way by a size that it made a text of, or handed to numpy: "
                     f"at {', '.join(f'{name} = {size}' for name, size in row.items())}",

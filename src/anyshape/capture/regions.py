@@ -16,7 +16,7 @@ from anyshape.capture.decisions import Turn, Turns, explored
 from anyshape.capture.differential import Parted, capture_differential, computed_sizes, parting
 from anyshape.capture.program import Limit, Program
 from anyshape.capture.reads import Asked
-from anyshape.capture.tape import Apart, NoExpression, Split, chosen, rolled_up
+from anyshape.capture.tape import Apart, NoExpression, Split, Tape, chosen, rolled_up
 from anyshape.capture.traces import Traces
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr, Relation, Space, fit, fit_real, generic
@@ -70,7 +70,7 @@ def _captured(traces: Traces, further: Sequence[Sizes], budget: list[int], side:
         if isinstance(fault, Parted):
             if fault.base == fault.other:
                 raise
-            if _in_layers(traces, fault):
+            if traces.compared(_in_layers, fault.base, fault.other):
                 try:
                     return capture_choices(traces, further, turns.found)
                 except CaptureFault:
@@ -160,8 +160,7 @@ def _telling(traces: Traces, turns: Turns, rows: Sequence[Sizes], fault: Capture
         scores = [0 for _ in known]
     elif isinstance(fault, Parted):
         known = [turn for turn in known if turn.holds(fault.base) != turn.holds(fault.other)]
-        home = traces.at(fault.base)
-        alike = [parting(home, traces.at(row)) is None for row in runs]
+        alike = [traces.compared(parting, fault.base, row) is None for row in runs]
         scores = [
             sum(
                 (turn.holds(row) == turn.holds(fault.base)) == same
@@ -225,7 +224,7 @@ def _by_layers(traces: Traces, turns: Turns, further: Sequence[Sizes]) -> Progra
     base = traces.agreed.generic
     for turn in turns.found:
         other = next((row for row in turns.rows if turn.holds(row) != turn.holds(base)), None)
-        if other is not None and traces.runs(base) and _in_layers(traces, Parted(base, other, turn.where)):
+        if other is not None and traces.runs(base) and traces.compared(_in_layers, base, other):
             try:
                 return capture_choices(traces, further, turns.found)
             except CaptureFault:
@@ -233,10 +232,10 @@ def _by_layers(traces: Traces, turns: Turns, further: Sequence[Sizes]) -> Progra
     return None
 
 
-def _in_layers(traces: Traces, parted: Parted) -> bool:
+def _in_layers(one: Tape, two: Tape) -> bool:
     """Whether the tapes part and meet again several times at one line: then the ways through the model multiply."""
     try:
-        tape, _ = rolled_up([traces.at(parted.base), traces.at(parted.other)], choices=True)
+        tape, _ = rolled_up([one, two], choices=True)
     except Apart:
         return False
     lines = [step.where for step in tape.steps if step.target is chosen]
@@ -289,13 +288,12 @@ def _alike_sizes(row: Sizes) -> int:
 def _boundary(traces: Traces, parted: Parted) -> Relation | None:
     """The condition that tells the sizes of the one tape from those of the other."""
     base, other = dict(parted.base), dict(parted.other)
-    home = traces.at(base)
 
     def alike(sizes: Sizes) -> bool | None:
         if not traces.agreed.contract.allows(sizes):
             return None
         try:
-            return parting(home, traces.at(sizes)) is None
+            return traces.compared(parting, base, sizes) is None
         except CaptureFault:
             return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +27,7 @@ from anyshape.torch_bridge.process import patched
 __all__ = ["Traces", "known_size", "sizes_text"]
 
 Sizes = Mapping[str, int]
+Answer = TypeVar("Answer")
 
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
@@ -65,6 +66,7 @@ class Traces:
         self.settled: dict[Any, str] = {}  # how it was found that a question about values does not matter
         self.known: dict[tuple[Any, ...], Tape | CaptureFault] = {}
         self.in_vain: set[Any] = set()  # decisions for whose other side no sizes were found
+        self.held: dict[Any, Any] = {}  # what came of holding one tape against another
         self.symbols = Symbols()
         self.exporting = Exporting()
         self._numbers: Numbers | None = None
@@ -80,6 +82,14 @@ class Traces:
         found = self.known[key]
         if isinstance(found, CaptureFault):
             raise found
+        return found
+
+    def compared(self, how: Callable[[Tape, Tape], Answer], one: Sizes, two: Sizes) -> Answer:
+        """What comes of holding the tape at one set of sizes against that at another: done once, asked often."""
+        key = how, tuple(sorted(one.items())), tuple(sorted(two.items()))
+        if key not in self.held:
+            self.held[key] = how(self.at(one), self.at(two))
+        found: Answer = self.held[key]
         return found
 
     def tapes(self) -> list[tuple[tuple[Any, ...], Tape]]:
@@ -226,7 +236,7 @@ class Traces:
     def beside(self, agreed: Agreed) -> Traces:
         """The same traces under another agreement."""
         made = self.answering({})
-        made.agreed, made.known, made.in_vain = agreed, self.known, self.in_vain
+        made.agreed, made.known, made.in_vain, made.held = agreed, self.known, self.in_vain, self.held
         return made
 
     def record(

@@ -41,6 +41,9 @@ PACKAGE = __name__.partition(".")[0]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _CALLERS: set[tuple[str, int]] = set()  # file and line of the calls in functions that call the model
 
+MOST_KEPT = 4096
+_called: dict[tuple[int, int], tuple[SourceLine, SourceLine, SourceLine]] = {}  # lines, with their callers
+
 MISTAKES = (AssertionError, AttributeError, KeyError, NameError)
 
 
@@ -117,7 +120,7 @@ def _innermost(frames: Iterable[tuple[str, int]]) -> SourceLine | None:
         if not _is_theirs(filename):
             continue
         if found is not None and not _is_library(filename):
-            return replace(found, caller=line_at(filename, line))
+            return _called_by(found, line_at(filename, line))
         found = found or line_at(filename, line)
         if not _is_library(filename):
             break
@@ -133,6 +136,16 @@ def _frames(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
+
+
+def _called_by(where: SourceLine, caller: SourceLine) -> SourceLine:
+    key = id(where), id(caller)  # equal lines may have other callers
+    known = _called.get(key)
+    if known is None or known[0] is not where or known[1] is not caller:
+        if len(_called) > MOST_KEPT:
+            _called.clear()
+        known = _called[key] = where, caller, replace(where, caller=caller)
+    return known[2]
 
 
 @functools.lru_cache(maxsize=4096)

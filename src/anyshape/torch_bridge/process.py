@@ -94,11 +94,12 @@ _MISSING = object()
 
 
 def _in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    thread = threading.get_ident()
+    current = threading.get_ident
+    thread = current()
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (replacement if threading.get_ident() == thread else original)(*args, **kwargs)
+        return replacement(*args, **kwargs) if current() == thread else original(*args, **kwargs)
 
     # A function that remembers its answers is told to forget by these.
     for attribute in ("cache_clear", "cache_info"):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import _library
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.schema_check_mode import SchemaCheckMode
-from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from anyshape.torch_bridge.process import alone
+from anyshape.torch_bridge.process import alone, patched
 
 __all__ = ["every_operator"]
 
@@ -57,10 +57,21 @@ def _noted(note: Note, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _is_batched(tree: Any) -> bool:
     """Whether an operator is given what torch.vmap makes of a tensor, which stands for one row of it."""
-    leaves = _pytree.tree_leaves(tree)
-    return any(
-        isinstance(leaf, torch.Tensor) and torch._C._functorch.is_batchedtensor(leaf) for leaf in leaves
-    )
+    if isinstance(tree, torch.Tensor):
+        return torch._C._functorch.is_batchedtensor(tree)
+    if isinstance(tree, (list, tuple)):
+        return any(map(_is_batched, tree))
+    return isinstance(tree, dict) and any(map(_is_batched, tree.values()))
+
+
+def _handed_on(mode: Any, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A call handed to a mode: ours does not ask which kinds of tensors are in it, which takes long to find out."""
+    if type(mode) is _Recorder:
+        return mode.__torch_dispatch__(func, (), args, kwargs)
+    return HAND_ON(mode, func, *args, **kwargs)
+
+
+HAND_ON = _library.utils.handle_dispatch_mode
 
 
 @contextlib.contextmanager
@@ -75,7 +86,12 @@ def every_operator(note: Note) -> Iterator[None]:
             False
         )  # one operator for a whole layer, which nothing translates
         try:
-            with enable_python_dispatcher(), _Recorder(note), torch._C._DisableAutocast():
+            with (
+                patched(_library.utils, "handle_dispatch_mode", _handed_on),
+                enable_python_dispatcher(),
+                _Recorder(note),
+                torch._C._DisableAutocast(),
+            ):
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)

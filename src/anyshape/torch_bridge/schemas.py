@@ -101,6 +101,7 @@ READS_A_VALUE = frozenset((torch.ops.aten.item.default, torch.ops.aten._local_sc
 """Operators that turn a tensor into a Python number."""
 
 
+@functools.cache
 def viewed_argument(target: Any) -> int | None:
     """The position of the argument that an operator's result is a view of, by its schema."""
     schema = _schema(target)

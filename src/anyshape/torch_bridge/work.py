@@ -68,6 +68,11 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+aten = torch.ops.aten
+# Whether they are told the sizes of the parts, before the axis.
+PARTS = {aten.split.Tensor: True, aten.split_with_sizes.default: True, aten.unbind.int: False}
+
+
 class TooLong(RuntimeError):
     """A run calls more operators than it is worth."""
 
@@ -81,9 +86,22 @@ class Patience(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        if self.count > self.most:
+        # Who takes a tensor into so many parts goes over them, and even to make them takes seconds.
+        if max(self.count, _parts(func, args)) > self.most:
             raise TooLong(f"more than {self.most} operators")
         return func(*args, **(kwargs or {}))
+
+
+def _parts(func: Any, args: Any) -> int:
+    """Into how many tensors an operator takes one."""
+    if func not in PARTS:
+        return 0
+    tensor, *given = args
+    sizes, axes = (given[:1], given[1:2]) if PARTS[func] else ((), given[:1])
+    length = tensor.shape[axes[0] if axes else 0] if tensor.dim() else 0
+    if not sizes:
+        return int(length)
+    return len(sizes[0]) if isinstance(sizes[0], (list, tuple)) else int(length // max(1, sizes[0]))
 
 
 def _multiplications(func: Any, args: Any, kwargs: Any, result: Any) -> float:

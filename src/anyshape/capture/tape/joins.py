@@ -36,20 +36,22 @@ def joined_one_by_one(tapes: Sequence[Tape]) -> list[Tape] | None:
 
 def _grown(steps: Sequence[Step]) -> Iterator[Step]:
     known: dict[tuple[Any, ...], Value] = {}
+    lengths: set[int] = set()
     for step in steps:
         if not _joins(step):
             yield step
             continue
-        items = step.args[0]
-        keys = [(step.target, axis_of(step), *items[:length]) for length in range(len(items) + 1)]
-        length = next((length for length in range(len(items) - 1, 0, -1) if keys[length] in known), None)
-        known[keys[-1]] = step.outputs[0]
+        items, kind = step.args[0], (step.target, axis_of(step))
+        shorter = sorted((length for length in lengths if 0 < length < len(items)), reverse=True)
+        length = next((length for length in shorter if (*kind, *items[:length]) in known), None)
+        known[(*kind, *items)] = step.outputs[0]
+        lengths.add(len(items))
         if length is None:
             yield step
             continue
         more = _join(step, items[length:])
         yield more
-        yield _cat(step, [known[keys[length]], more.outputs[0]])
+        yield _cat(step, [known[(*kind, *items[:length])], more.outputs[0]])
 
 
 def joined_in_groups(tapes: Sequence[Tape]) -> list[Tape] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from anyshape.capture.tape.steps import Step, Tape, Value
 
 __all__ = ["Carried", "Inner", "Outer", "Plan", "cut", "owners", "plan_of"]
+
+
+LONGEST = 1 << 14  # results of one round
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,15 @@ def cut(tape: Tape, start: int, size: int, count: int) -> list[list[Step]]:
 
 def owners(blocks: Sequence[Sequence[Step]]) -> dict[Value, tuple[int, Inner]]:
     return {
-        value: (round_, Inner(number, k))
+        value: (round_, _inner(number, k))
         for round_, block in enumerate(blocks)
         for number, step in enumerate(block)
         for k, value in enumerate(step.outputs)
         if value is not None
     }
+
+
+_inner = functools.lru_cache(maxsize=LONGEST)(Inner)  # made for each round, and compared by each use
 
 
 def _role(

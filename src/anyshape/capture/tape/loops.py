@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from anyshape.capture.tape.choose import chosen_between, rewired
 from anyshape.capture.tape.joins import joined_in_groups, joined_one_by_one
@@ -17,8 +16,9 @@ from anyshape.capture.tape.loop_step import draft_of, with_results
 from anyshape.capture.tape.loop_values import Plan, cut, plan_of
 from anyshape.capture.tape.merge import Apart, go_along
 from anyshape.capture.tape.numbering import Numbering
-from anyshape.capture.tape.skipped import filled_in, lacks_a_step, rounds_filled_in
-from anyshape.capture.tape.steps import Step, Tape, Value, either, leaves, map_leaves, repeated, rolled
+from anyshape.capture.tape.signs import Sign, sign_of, signs_of
+from anyshape.capture.tape.skipped import filled_in, lacks_a_step, may_be_left_out, rounds_filled_in
+from anyshape.capture.tape.steps import Step, Tape, leaves
 from anyshape.capture.tape.unpack import in_order_of_use, parts_differ, unpacked
 
 __all__ = ["rolled_up"]
@@ -33,18 +33,18 @@ def rolled_up(tapes: Sequence[Tape], choices: bool = False) -> list[Tape]:
     With ``choices``, steps that are others at other sizes may become one step that takes one of several ways.
     """
     made = list(tapes)
-    signs, alike = _Signs(), 0
+    alike = 0
     names = [Numbering(tape) for tape in tapes]
     for _ in range(MOST_LOOPS):
         try:
             go_along(names, alike)
         except Apart as apart:
-            changed = _closer(names, apart, signs, loosely=not choices)
+            changed = _closer(names, apart, loosely=not choices)
             if changed is None and choices:
-                changed = rewired(made, apart.number) or _chosen(made, apart, signs)
-                changed = changed or _closer(names, apart, signs, loosely=True)
+                changed = rewired(made, apart.number) or _chosen(made, apart)
+                changed = changed or _closer(names, apart, loosely=True)
             if changed is None:
-                changed = _rewritten(made, apart, signs)
+                changed = _rewritten(made, apart)
             if changed is None:
                 raise
             kept = [_unchanged(old, new, apart.number) for old, new in zip(made, changed, strict=True)]
@@ -63,8 +63,8 @@ def _unchanged(old: Tape, new: Tape, end: int) -> int:
     return next((k for k, (one, two) in pairs if one is not two), min(end, len(old.steps), len(new.steps)))
 
 
-def _chosen(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
-    signs = [[(known[step], step.where) for step in tape.steps] for tape in tapes]
+def _chosen(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
+    signs = [[(sign_of(step), step.where) for step in tape.steps] for tape in tapes]
     return chosen_between(tapes, signs, apart.number, _alike)
 
 
@@ -75,33 +75,17 @@ def _alike(tapes: Sequence[Tape]) -> list[Tape] | None:
         return None
 
 
-class _Signs(dict[Step, Any]):
-    """The sign of each step, made once; equal ones are the same object, and so quick to compare."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._same: dict[Any, Any] = {}
-
-    def __missing__(self, step: Step) -> Any:
-        sign = _sign(step)
-        self[step] = self._same.setdefault(sign, sign)
-        return self[step]
-
-
-def _closer(names: Sequence[Numbering], apart: Apart, known: _Signs, loosely: bool) -> list[Tape] | None:
+def _closer(names: Sequence[Numbering], apart: Apart, loosely: bool) -> list[Tape] | None:
     """The tapes with one more difference gone; ``loosely``, a loop's last round may lack a step of the others."""
     here, tapes = apart.number, [numbering.tape for numbering in names]
-    signs = [[known[step] for step in tape.steps] for tape in tapes]
     if parts_differ(apart.steps):
         return unpacked(tapes, here)
+    signs = [signs_of(tape) for tape in tapes]
     filled = filled_in(tapes, [numbering.up_to(here + 1) for numbering in names], signs, here)
     if filled is not None:
         return filled
     # A round that starts amid the next has numbers of both: those which go up evenly tell where it starts.
-    starts: dict[int, list[int]] = {}
-    for start, size in _candidates(signs, here, loosely):
-        starts.setdefault(size, []).append(start)
-    for size, places in starts.items():
+    for size, places in _candidates(signs, here, loosely):
         for even, start in itertools.product((True, False), places):
             made = _roll_all(tapes, signs, start, size, even, loosely)
             if made is not None:
@@ -109,83 +93,68 @@ def _closer(names: Sequence[Numbering], apart: Apart, known: _Signs, loosely: bo
     return None
 
 
-def _rewritten(tapes: Sequence[Tape], apart: Apart, known: _Signs) -> list[Tape] | None:
+def _rewritten(tapes: Sequence[Tape], apart: Apart) -> list[Tape] | None:
     """The tapes in other steps of the same result, where they part in a loop that can't be rolled as it is."""
     made = joined_one_by_one(tapes) or joined_in_groups(tapes)
-    signs = [[known[step] for step in tape.steps] for tape in tapes]
-    if made is None and any(True for _ in _candidates(signs, apart.number, loosely=True)):
-        made = in_order_of_use(tapes)
-    return made
+    if made is not None:
+        return made
+    signs = [signs_of(tape) for tape in tapes]
+    repeats = any(True for _ in _candidates(signs, apart.number, loosely=True))
+    return in_order_of_use(tapes) if repeats else None
 
 
-def _candidates(signs: Sequence[Sequence[Any]], here: int, loosely: bool) -> Iterator[tuple[int, int]]:
-    """Where a loop that goes on at ``here`` on some tapes may start, and how long its body is."""
+def _candidates(signs: Sequence[Sequence[Sign]], here: int, loosely: bool) -> Iterator[tuple[int, list[int]]]:
+    """How long the body of a loop that goes on at ``here`` on some tapes may be, and where it may start."""
     first, distinct = signs[0], [signs[0]]
     for other in signs[1:]:
         if other not in distinct:
             distinct.append(other)
     # One step of each tape, or none where it has ended: the first may be the shortest.
     others = sorted(distinct[1:], key=lambda other: other[here : here + 1] == first[here : here + 1])
-    seen: set[tuple[int, int]] = set()
-    for other in others:
-        for short, long in ((first, other), (other, first)):
-            for block in _blocks(short, long, here, loosely):
-                if block not in seen:
-                    seen.add(block)
-                    yield block
+    pairs = [pair for other in others for pair in ((first, other), (other, first))]
+    seen: set[int] = set()
+    for number, (short, long) in enumerate(pairs):
+        for size in _sizes(long, here, loosely):
+            own = [] if size in seen else list(_starts(short, long, here, size, loosely))
+            if own:
+                seen.add(size)
+                more = (_starts(*pair, here, size, loosely) for pair in pairs[number + 1 :])
+                yield size, list(dict.fromkeys(itertools.chain(own, *more)))
 
 
-def _sign(step: Step) -> Any:
-    """What a step is, whatever it is applied to."""
-
-    def form(leaf: Any) -> Any:
-        if isinstance(leaf, Value):
-            return "value"
-        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
-            return type(leaf).__name__
-        return str(leaf)
-
-    kinds = tuple(None if value is None else (value.dtype, len(value.shape)) for value in step.outputs)
-    return (
-        step.target,
-        step.axes,
-        repr(map_leaves(form, step.args)),
-        repr(map_leaves(form, dict(step.kwargs))),
-        kinds,
-        _inner_sign(step),
-    )
+def _starts(
+    short: Sequence[Sign], long: Sequence[Sign], here: int, size: int, loosely: bool
+) -> Iterator[int]:
+    """Where a loop may start, if ``long`` goes on with a body of this size at ``here``; ``short`` does not."""
+    last, following = long[here - size : here], long[here : here + size]
+    if last != following and not (loosely and lacks_a_step(last, following)):
+        return
+    other = here  # the last step before the body that is another than the one a round later
+    for start in range(here - size, max(-1, here - 2 * size), -1):
+        if other >= start:
+            other = start - 1
+            while other >= 0 and short[other] is short[other + size]:
+                other -= 1
+        if long[start : start + size] == short[start : start + size]:
+            yield start - (start - 1 - other) // size * size
 
 
-def _inner_sign(step: Step) -> Any:
-    if step.target is rolled:
-        return step.body.plan.text
-    if step.target in (either, repeated):
-        return tuple(tuple(map(_sign, tape.steps)) for tape in step.body)
-    return ""
-
-
-def _blocks(short: Sequence[Any], long: Sequence[Any], here: int, loosely: bool) -> Iterator[tuple[int, int]]:
-    """Where a loop may start, and how long its body is, if ``long`` goes on with it at ``here``; ``short`` does not."""
-    for size in range(1, min(here, LONGEST_BODY) + 1):
-        last, following = long[here - size : here], long[here : here + size]
-        if last != following and not (loosely and lacks_a_step(last, following)):
-            continue
-        for shift in range(size):
-            end = here - shift
-            start = end - size
-            if start < 0:
-                break
-            body = short[start:end]
-            if long[start : start + size] != body:
-                continue
-            while start - size >= 0 and short[start - size : start] == body:
-                start -= size
-            yield start, size
+def _sizes(long: Sequence[Sign], here: int, loosely: bool) -> Iterator[int]:
+    """The sizes of a body that a tape may go on with at ``here``, by the first step of it."""
+    sizes = range(1, min(here, LONGEST_BODY) + 1)
+    if here >= len(long):
+        yield from sizes
+        return
+    wanted = long[here]
+    for size in sizes:
+        first = long[here - size]
+        if first is wanted or (loosely and may_be_left_out(first)):
+            yield size
 
 
 def _roll_all(
     tapes: Sequence[Tape],
-    signs: Sequence[Sequence[Any]],
+    signs: Sequence[Sequence[Sign]],
     start: int,
     size: int,
     even: bool,
@@ -193,7 +162,7 @@ def _roll_all(
 ) -> list[Tape] | None:
     """Each tape with the loop at ``start`` rolled, if all of them agree on how it goes.
 
-    With ``even``, only if its numbers go up or down by the same from round to round.
+    With ``even``, only if its numbers go up or down by the same from round to round; else only if they do not.
     """
     body = signs[0][start : start + size]
     counts = [_repeats(sign, body, start) for sign in signs]
@@ -208,7 +177,7 @@ def _roll_all(
         left = [count - peeled for count in counts]
         if min(left) < 1:
             break
-        if even and not _is_even(cut(tapes[longest], first, size, left[longest])):
+        if _is_even(cut(tapes[longest], first, size, left[longest])) is not even:
             continue
         plan = plan_of(tapes[longest], first, size, left[longest])
         if plan is None:
@@ -222,28 +191,26 @@ def _roll_all(
 
 def _is_even(blocks: Sequence[Sequence[Step]]) -> bool:
     """Whether each integer in the rounds of a loop goes up or down by the same from round to round."""
-    rounds = [
-        [leaf for step in block for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int]
-        for block in blocks
-    ]
-    return all(
-        len({two - one for one, two in itertools.pairwise(column)}) < 2
-        for column in zip(*rounds, strict=True)
-    )
+    for steps in zip(*blocks, strict=True):
+        rounds = [[leaf for leaf in leaves((step.args, step.kwargs)) if type(leaf) is int] for step in steps]
+        for column in zip(*rounds, strict=True):
+            if len({two - one for one, two in itertools.pairwise(column)}) > 1:
+                return False
+    return True
 
 
-def _repeats(sign: Sequence[Any], body: Sequence[Any], start: int) -> int:
+def _repeats(sign: Sequence[Sign], body: Sequence[Sign], start: int) -> int:
     count, size = 0, len(body)
     while sign[start + count * size : start + (count + 1) * size] == body:
         count += 1
     return count
 
 
-def _rolled_again(tape: Tape, body: Sequence[Any], start: int, count: int, plan: Plan) -> Tape:
+def _rolled_again(tape: Tape, body: Sequence[Sign], start: int, count: int, plan: Plan) -> Tape:
     """The same loop wherever else it was run: in another layer, or in each round of a loop around it."""
     if count < 2:
         return tape
-    sign = [_sign(step) for step in tape.steps]
+    sign = signs_of(tape)
     places, at = [], start
     while at < len(sign):
         if sign[at] == body[0] and _repeats(sign, body, at) == count:

@@ -15,6 +15,7 @@ from anyshape.capture.tape.contexts import Place, made_by, number_places, shared
 from anyshape.capture.tape.fitter import Decision, Fitter, NoExpression
 from anyshape.capture.tape.formulas import shared_formulas
 from anyshape.capture.tape.numbering import Numbering
+from anyshape.capture.tape.signs import sign_of
 from anyshape.capture.tape.steps import (
     LoopBody,
     Split,
@@ -59,12 +60,25 @@ def go_along(numberings: Sequence[Numbering], known: int = 0) -> None:
         names = [numbering.up_to(number + 1) for numbering in numberings]
         first = here[0]
         for step, ids in zip(here[1:], names[1:], strict=True):
-            if first is None or step is None or not _alike(first, names[0], step, ids):
+            if (
+                first is None
+                or step is None
+                or not (_quickly_alike(first, names[0], step, ids) or _alike(first, names[0], step, ids))
+            ):
                 raise Apart(number, here)
     every = [numbering.all() for numbering in numberings]
     outputs = [[ids[value] for value in tape.outputs] for tape, ids in zip(tapes, every, strict=True)]
     if any(item != outputs[0] for item in outputs):
         raise Apart(longest, [])
+
+
+def _quickly_alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:
+    """Whether two steps of one sign are of the same values: then nothing else in them may differ but numbers."""
+    return (
+        sign_of(one) is sign_of(two)
+        and one.target not in (either, repeated)
+        and all(one_ids[a] == two_ids[b] for a, b in zip(one.inputs, two.inputs, strict=True))
+    )
 
 
 def _alike(one: Step, one_ids: Mapping[Value, Any], two: Step, two_ids: Mapping[Value, Any]) -> bool:

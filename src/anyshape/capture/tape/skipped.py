@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from anyshape.capture.tape.signs import Sign
 from anyshape.capture.tape.steps import Step, Tape, Value
 
 __all__ = ["filled_in", "lacks_a_step", "may_be_left_out", "rounds_filled_in"]
@@ -82,7 +83,9 @@ def lacks_a_step(one: Sequence[Any], following: Sequence[Any]) -> bool:
     """Whether steps, by their signs, follow as they are in ``one`` round, but for a step that may be left out."""
     pairs = enumerate(zip(one, following, strict=False))
     place = next((k for k, (mine, theirs) in pairs if mine != theirs), len(one) - 1)
-    return len(one) > 1 and one[place][0] in NEUTRAL and one[place + 1 :] == following[place : len(one) - 1]
+    return (
+        len(one) > 1 and one[place].target in NEUTRAL and one[place + 1 :] == following[place : len(one) - 1]
+    )
 
 
 def _round_filled_in(
@@ -135,7 +138,7 @@ def _rounds_from_the_front(tape: Tape, places: Sequence[int]) -> Tape:
     return replace(tape, steps=steps)
 
 
-def may_be_left_out(step: Step) -> bool:
+def may_be_left_out(step: Step | Sign) -> bool:
     """Whether the step leaves its tensor as it is at some sizes, where Python may skip it."""
     return step.target in NEUTRAL
 

@@ -61,6 +61,7 @@ class Step:
     body: Any = None
 
     inputs: tuple[Value, ...] = field(init=False, repr=False)
+    sign: Any = field(init=False, repr=False, default=None)  # `signs.sign_of`, once it was asked for
 
     def __post_init__(self) -> None:
         found: list[Value] = []
@@ -254,15 +255,23 @@ def _add_values(tree: Any, found: list[Value]) -> None:
     for item in tree.values() if isinstance(tree, Mapping) else tree:
         if type(item) is Value:
             found.append(item)
-        elif isinstance(item, (list, tuple, Mapping)):
+        elif type(item) not in PLAIN and isinstance(item, (list, tuple, Mapping)):
             _add_values(item, found)
+
+
+PLAIN = frozenset((Value, int, float, bool, str, type(None), torch.Tensor))  # leaves, quick to tell
 
 
 def leaves(tree: Any) -> Iterator[Any]:
     """The leaves of nested lists, tuples and dicts."""
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+    if type(tree) in PLAIN:
+        yield tree
+    elif isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
         for item in tree:
-            yield from leaves(item)
+            if type(item) in PLAIN:
+                yield item
+            else:
+                yield from leaves(item)
     elif isinstance(tree, Mapping):
         for item in tree.values():
             yield from leaves(item)
@@ -272,8 +281,10 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """The same nesting with each leaf changed."""
+    if type(tree) in PLAIN:
+        return change(tree)
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_leaves(change, item) for item in tree)
+        return type(tree)([map_leaves(change, item) for item in tree])
     if isinstance(tree, Mapping):
         return {key: map_leaves(change, item) for key, item in tree.items()}
     return change(tree)

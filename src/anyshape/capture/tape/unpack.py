@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ __all__ = ["VIEWS", "in_order_of_use", "parts_differ", "unpacked"]
 aten = torch.ops.aten
 BY_LENGTH = {aten.split.Tensor, aten.unsafe_split.Tensor, aten.chunk.default}
 VIEWS = {aten.select.int, aten.slice.Tensor}
+MOST_KEPT = 64  # steps whose parts are kept
 UNPACKS = {aten.unbind.int, aten.split_with_sizes.default, *BY_LENGTH}
 
 
@@ -73,17 +75,26 @@ def _where_used(tape: Tape, parts_of: Callable[[Step], Sequence[Step]]) -> Tape:
     return replace(tape, steps=steps)
 
 
-def _parts(step: Step, like: Step) -> list[Step]:
+def _parts(step: Step, like: Step) -> Sequence[Step]:
     if step.target is not like.target or step.where != like.where:
-        return []
-    return [_part(step, number) for number in range(len(step.outputs))]
+        return ()
+    return _parts_of(step)
 
 
-def _part(step: Step, number: int) -> Step:
-    source, output, axis = step.args[0], step.outputs[number], step.argument("dim")
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _parts_of(step: Step) -> tuple[Step, ...]:
+    """A step for each part of its tensor. One tape is held against many others."""
+    source, axis = step.args[0], step.argument("dim")
     if step.target is aten.unbind.int:
-        return Step(aten.select.int, (source, axis, number), {}, (output,), step.where)
-    start = sum(value.shape[axis] for value in step.outputs[:number])
-    # The last part may be smaller than the others: a slice ends there by itself.
-    longest = step.outputs[0].shape[axis] if step.target in BY_LENGTH else output.shape[axis]
-    return Step(aten.slice.Tensor, (source, axis, start, start + longest), {}, (output,), step.where)
+        return tuple(
+            Step(aten.select.int, (source, axis, number), {}, (output,), step.where)
+            for number, output in enumerate(step.outputs)
+        )
+    made, start = [], 0
+    for output in step.outputs:
+        # The last part may be smaller than the others: a slice ends there by itself.
+        size = output.shape[axis]
+        end = start + (step.outputs[0].shape[axis] if step.target in BY_LENGTH else size)
+        made.append(Step(aten.slice.Tensor, (source, axis, start, end), {}, (output,), step.where))
+        start += size
+    return tuple(made)
