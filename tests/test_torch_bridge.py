@@ -390,6 +390,26 @@ def test_an_operator_has_a_schema() -> None:
     assert not view.is_mutable and view.returns[0].alias_info and not view.arguments[0].alias_info.is_write
 
 
+@canary(
+    "schemas.operators_of",
+    "torch._library.custom_ops.CustomOpDef",
+    "torch._ops.OpOverloadPacket",
+    "._opoverload",
+)
+def test_what_a_user_calls_an_operator() -> None:
+    from torch._library.custom_ops import CustomOpDef
+
+    @torch.library.custom_op("canary::same", mutates_args=())
+    def same(x: torch.Tensor, k: int = 2, flags: list[bool] | None = None) -> torch.Tensor:
+        return x.clone()
+
+    assert isinstance(same, CustomOpDef) and same._opoverload is torch.ops.canary.same.default
+    assert isinstance(torch.ops.canary.same, torch._ops.OpOverloadPacket)
+    assert torch.ops.canary.same.overloads() == ["default"]
+    kinds = [(item.name, str(item.type)) for item in torch.ops.canary.same.default._schema.arguments]
+    assert kinds == [("x", "Tensor"), ("k", "int"), ("flags", "Optional[List[bool]]")]
+
+
 @canary("schemas.returns_a_list", "torch.ListType")
 def test_an_operator_that_returns_a_list() -> None:
     assert isinstance(aten.split.Tensor._schema.returns[0].type, torch.ListType)

@@ -1,4 +1,4 @@
-"""What stands around a model or inside it: torch.func's transforms, torch.compile, parametrisations, hooks, TorchScript."""
+"""What stands around a model or in it: torch.func's transforms, torch.compile, parametrisations, hooks, TorchScript."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def one_step_of_learning(self: Any, x: Tensor) -> Tensor:
 
 
 def called_with_other_weights(self: Any, x: Tensor) -> Tensor:
-    return functional_call(self.layer, {"linear.weight": self.matrix * x.mean(), "linear.bias": self.row}, (x,))
+    return functional_call(
+        self.layer, {"linear.weight": self.matrix * x.mean(), "linear.bias": self.row}, (x,)
+    )
 
 
 def ensemble(self: Any, x: Tensor) -> Tensor:
@@ -290,7 +292,9 @@ TRIED = ((2, 9, 1.0, 0.0), (5, 2, -3.0, 2.0), (1, 11, 1.0, -2.0), (4, 7, 0.1, 5.
 def test_a_file_is_right_at_other_sizes_and_values(name: str) -> None:
     model = MODULES[name]().eval()
     made = anyshape.export(model, (torch.randn(3, 6, 4),), dims={"seq": "1..", "batch": "1.."})
-    assert [note for note in made.contract.notes if "left out" in note] == [COMPILED] * (name in COMPILED_MODULES)
+    assert [note for note in made.contract.notes if "left out" in note] == [COMPILED] * (
+        name in COMPILED_MODULES
+    )
     runtime = OnnxRuntime.of_model(made.model)
     half = 200 if name == "in_half_precision" else 1
     for batch, seq, scale, shift in TRIED:

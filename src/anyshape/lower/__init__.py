@@ -129,5 +129,5 @@ def _forget_inner_shapes(model: ir.Model, program: Program) -> None:
                 continue
             if program.open_guards:
                 value.shape = None
-            elif not value.shape.is_static():
+            elif not value.shape.is_static() and not node.domain:
                 value.shape = ir.Shape([size if isinstance(size, int) else None for size in value.shape])

@@ -80,7 +80,9 @@ class Plain:
 
 def _check_alike(one: Tensors, two: Tensors) -> None:
     """The sides of a choice give tensors of the same shapes, as a graph has one for each of them."""
-    shapes = [[list(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)] for leaves in (one, two)]
+    shapes = [
+        [list(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)] for leaves in (one, two)
+    ]
     if shapes[0] != shapes[1]:
         raise RuntimeError(f"the two sides of a torch.cond give unlike shapes: {shapes[0]} and {shapes[1]}")
 

@@ -98,7 +98,7 @@ def _transforms(note: Note) -> Iterator[None]:
     Gradients run with operators as they are at the bottom: one with a plain number keeps it as a tensor of a kind that
     can't be handed to Python. And a vmap runs at once, not in pieces, which only saves memory.
     """
-    backwards, at_once = eager_transforms._autograd_grad, apis.vmap_impl
+    backwards, at_once = eager_transforms._autograd_grad, apis.vmap_impl  # type: ignore[attr-defined]
 
     def gradients(*args: Any, **kwargs: Any) -> Any:
         with _ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.PreDispatch)), _Below(note):

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from anyshape.lower.operators.building import BOOL, DOUBLE, FLOAT, INT64, UINT8, Value, one_number, op, rank_of
+from anyshape.lower.operators.building import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INT64,
+    UINT8,
+    Value,
+    one_number,
+    op,
+    rank_of,
+)
 
 __all__ = ["TRANSLATIONS"]
 
