@@ -53,8 +53,8 @@ for schema, function in {
     LIBRARY.define(schema)
     kind = "CompositeImplicitAutograd" if schema.startswith("made") else "CPU"
     LIBRARY.impl(schema.partition("(")[0], function, kind)
+torch.library.register_fake("tests_old::alike", torch.empty_like)
 old = torch.ops.tests_old
-DEFAULTS = {schema: getattr(old, schema).default for schema in ("scale", "many", "joined", "chosen", "alike")}
 
 
 class Called(nn.Module):
@@ -92,7 +92,6 @@ def scripted(x, beta: float = 1.0):  # type: ignore[no-untyped-def]
     return op.Mul(x, op.Sigmoid(op.Mul(x, op.CastLike(op.Constant(value_float=beta), x))))
 
 
-@pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize(
     ("key", "translation"),
     [
@@ -103,8 +102,8 @@ def scripted(x, beta: float = 1.0):  # type: ignore[no-untyped-def]
     ],
     ids=["plain", "listed", "script", "proto"],
 )
-def test_a_translation_is_taken_in_each_form(key: Any, translation: Any, optimize: bool) -> None:
-    model, made = exported(swished, {key: translation}, "model.onnx", optimize=optimize)
+def test_a_translation_is_taken_in_each_form(key: Any, translation: Any) -> None:
+    model, made = exported(swished, {key: translation}, "model.onnx", optimize=key is not swish)
     assert not foreign(made.model) and not made.contract.notes
     run = anyshape.load("model.onnx")
     for shape in ((1, 9), (5, 2), (7, 1), (2, 30)):
@@ -174,9 +173,9 @@ def test_a_node_has_the_schema_of_the_operator() -> None:
     assert shapes == [
         "[batch,seq,4]",
         "[batch,4]",
-        "[batch,1,4]",
+        "[batch,None,4]",
         "[batch,4]",
-        "[batch,1,4]",
+        "[batch,None,4]",
         "[batch,4]",
         "[4]",
     ]
@@ -237,7 +236,7 @@ def symbolic_multi(self: Any, x: Tensor) -> Tensor:
             lambda self, x: old.scale(x, 3),
             None,
             "ONNX has no translation for the operator tests_old::scale",
-            'keep it as a node that your runtime implements with {torch.ops.tests_old.scale.default: "tests_old::scale"}',
+            'keep it as a node that your runtime implements with {torch.ops.tests_old.scale.default: "tests_old::',
         ),
         (listed_line, {old.many: "own::Many"}, "it returns a list of tensors", "Give a translation instead"),
         (moving_line, {old.scale: "own::Scale"}, "k changes with the sizes", "Give a translation instead"),

@@ -213,6 +213,7 @@ def test_a_mode_sees_whole_batches_where_vmap_shows_rows() -> None:
     assert any(given[0] is x for given in batches if given)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @canary(
     "recorder._is_transformed",
     "torch._C._functorch.is_functorch_wrapped_tensor",
@@ -236,6 +237,7 @@ def test_a_transform_that_is_under_way_says_which_it_is() -> None:
     assert torch._C._functorch.peek_interpreter_stack() is None
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @canary(
     "recorder._transforms",
     "torch._functorch.apis",
@@ -271,6 +273,7 @@ def test_transforms_go_through_names_that_can_be_replaced() -> None:
 # --- torch.compile --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @canary(
     "compiled.inside",
     "torch._dynamo.eval_frame.OptimizedModule",
@@ -288,6 +291,7 @@ def test_a_compiled_module_knows_what_is_inside() -> None:
     assert isinstance(made, OptimizedModule) and made._orig_mod is whole
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @canary("compiled.uncompiled", "torch._higher_order_ops.utils")
 def test_what_is_compiled_can_be_run_as_it_is() -> None:
     import torch._dynamo
