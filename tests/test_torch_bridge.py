@@ -206,7 +206,6 @@ def test_a_whole_layer_is_one_operator_unless_told() -> None:
 
 @canary(
     "recorder.every_operator",
-    "torch._C._functorch.is_batchedtensor",
     "torch.utils._python_dispatch.TorchDispatchMode",
 )
 def test_a_mode_sees_whole_batches_where_vmap_shows_rows() -> None:
@@ -226,6 +225,99 @@ def test_a_mode_sees_whole_batches_where_vmap_shows_rows() -> None:
         torch.vmap(row)(x)
     assert rows == [(True, (3,))] and not torch._C._functorch.is_batchedtensor(x)
     assert any(given[0] is x for given in batches if given)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@canary(
+    "recorder._is_transformed",
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "torch._C._functorch.peek_interpreter_stack",
+    "torch._C._functorch.TransformType.Vmap",
+    ".key",
+)
+def test_a_transform_that_is_under_way_says_which_it_is() -> None:
+    seen = []
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        kind = torch._C._functorch.peek_interpreter_stack().key()
+        seen.append((kind.name, torch._C._functorch.is_functorch_wrapped_tensor(x)))
+        return x.sum()
+
+    x = torch.ones(2, 3)
+    torch.vmap(look)(x)
+    torch.func.grad(look)(x)
+    torch.func.jvp(look, (x,), (x,))
+    assert seen == [("Vmap", True), ("Grad", True), ("Jvp", True)]
+    assert torch._C._functorch.peek_interpreter_stack() is None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@canary(
+    "recorder._transforms",
+    "torch._functorch.apis",
+    "torch._functorch.apis.vmap_impl",
+    "torch._functorch.eager_transforms",
+    "torch._functorch.eager_transforms._autograd_grad",
+    "torch._C._ExcludeDispatchKeyGuard",
+    "torch._C.DispatchKeySet",
+)
+def test_transforms_go_through_names_that_can_be_replaced() -> None:
+    from torch._functorch import apis, eager_transforms
+
+    called = []
+    backwards, at_once = eager_transforms._autograd_grad, apis.vmap_impl
+
+    def gradients(*args: Any, **kwargs: Any) -> Any:
+        called.append("gradients")
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.PreDispatch)):
+            return backwards(*args, **kwargs)
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        called.append(f"in pieces of {args[4]}")
+        return at_once(*args, **kwargs)
+
+    x = torch.ones(5, 3)
+    with patched(eager_transforms, "_autograd_grad", gradients), patched(apis, "vmap_impl", mapped):
+        torch.func.grad(lambda x: (x * 2).sum())(x)
+        torch.func.vjp(lambda x: x * 2, x)[1](x)
+        torch.vmap(lambda x: x * 2, chunk_size=2)(x)
+    assert called == ["gradients", "gradients", "in pieces of 2"]
+
+
+# --- torch.compile --------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@canary(
+    "compiled.inside",
+    "torch._dynamo.eval_frame.OptimizedModule",
+    "._compiled_call_impl",
+    "._orig_mod",
+)
+def test_a_compiled_module_knows_what_is_inside() -> None:
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    layer, whole = nn.Linear(2, 2), nn.Linear(2, 2)
+    assert layer._compiled_call_impl is None
+    layer.compile()
+    assert layer._compiled_call_impl is not None
+    made = torch.compile(whole)
+    assert isinstance(made, OptimizedModule) and made._orig_mod is whole
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@canary("compiled.uncompiled", "torch._higher_order_ops.utils")
+def test_what_is_compiled_can_be_run_as_it_is() -> None:
+    import torch._dynamo
+
+    def python(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.compiler.is_compiling())
+        return x
+
+    seen: list[bool] = []
+    with torch.compiler.set_stance("force_eager"):
+        torch.compile(python, backend="eager")(torch.ones(2))
+    assert seen == [False]
 
 
 # --- control flow ---------------------------------------------------------------------------------------
@@ -314,6 +406,26 @@ def test_an_operator_has_a_schema() -> None:
     assert schema.arguments[2].default_value == 1
     view = aten.transpose.int._schema
     assert not view.is_mutable and view.returns[0].alias_info and not view.arguments[0].alias_info.is_write
+
+
+@canary(
+    "schemas.operators_of",
+    "torch._library.custom_ops.CustomOpDef",
+    "torch._ops.OpOverloadPacket",
+    "._opoverload",
+)
+def test_what_a_user_calls_an_operator() -> None:
+    from torch._library.custom_ops import CustomOpDef
+
+    @torch.library.custom_op("canary::same", mutates_args=())
+    def same(x: torch.Tensor, k: int = 2, flags: list[bool] | None = None) -> torch.Tensor:
+        return x.clone()
+
+    assert isinstance(same, CustomOpDef) and same._opoverload is torch.ops.canary.same.default
+    assert isinstance(torch.ops.canary.same, torch._ops.OpOverloadPacket)
+    assert torch.ops.canary.same.overloads() == ["default"]
+    kinds = [(item.name, str(item.type)) for item in torch.ops.canary.same.default._schema.arguments]
+    assert kinds == [("x", "Tensor"), ("k", "int"), ("flags", "Optional[List[bool]]")]
 
 
 @canary("schemas.returns_a_list", "torch.ListType")

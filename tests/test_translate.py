@@ -327,7 +327,9 @@ def test_an_operator_without_a_translation_is_a_fault() -> None:
     assert caught.value.what == "ONNX has no translation for the operator aten::special_bessel_j0"
     assert caught.value.where == where
     assert caught.value.hint == (
-        "Give one with custom_translation_table={torch.ops....: function}, or write the line without it."
+        "Give one with custom_translation_table={torch.ops.aten.special_bessel_j0.default: function}, keep it as a "
+        "node that your runtime implements with {torch.ops.aten.special_bessel_j0.default: "
+        '"my::special_bessel_j0"}, or write the line without it.'
     )
 
 

@@ -20,6 +20,7 @@ from anyshape.inputs.names import check_output_names, given_names
 from anyshape.inputs.options import check_opset, check_torch_options
 from anyshape.ladder.attempt import Settings, repaired
 from anyshape.ladder.climb import climb
+from anyshape.lower.custom import translations_of
 from anyshape.progress import Progress
 from anyshape.repair import Repair
 from anyshape.understand import understand
@@ -67,7 +68,7 @@ def export(
     external_data: bool | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    custom_translation_table: Mapping[Any, Any] | None = None,
     repair: bool = False,
     prove: bool = False,
     report: bool = False,
@@ -97,7 +98,7 @@ def export(
     settings = Settings(
         tuple(names),
         check_opset(opset_version),
-        custom_translation_table,
+        translations_of(custom_translation_table),
         optimize and do_constant_folding,
         prove,
     )

@@ -27,6 +27,7 @@ from anyshape.lower.operators import translated
 from anyshape.probe import Evidence
 from anyshape.progress import Progress
 from anyshape.runtimes.onnx_runtime import OnnxRuntime
+from anyshape.runtimes.pieces import check_kernels
 from anyshape.understand import understand
 from anyshape.verify.reference import Reference
 from anyshape.verify.verdict import Verdict
@@ -67,6 +68,9 @@ def judge(
     """
     told = progress or Progress()
     file = read_model(path)
+    check_kernels(
+        file, os.fspath(path), hint="It was verified when it was exported; anyshape.load can run it."
+    )
     runtime = OnnxRuntime.of_file(os.path.realpath(path))
     inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
     matches: list[Names] = []

@@ -21,7 +21,7 @@ from anyshape.inputs.read import as_module, check_history, evaluation_mode, read
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
 from anyshape.repair import Repair, repairing
-from anyshape.torch_bridge import process
+from anyshape.torch_bridge import compiled, process
 
 __all__ = ["Understood", "understand"]
 
@@ -75,6 +75,7 @@ def understand(
         own_mistakes("at work on a model", script),
         process.alone(waiting),
         _busy(),
+        compiled.uncompiled(),
         evaluation_mode(module),
         torch.random.fork_rng(devices=()),  # a seeded script goes on as if nothing had been drawn
     ):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from anyshape.artifact.generate import as_given, begun, continued, has_cache, is_empty
 from anyshape.artifact.read import contract_of, read_model
 from anyshape.contract.contract import Contract
-from anyshape.errors import FileError, InputError, printable
+from anyshape.errors import FileError, InputError, UsageError, printable
 from anyshape.inputs.caches import miscounted
 from anyshape.inputs.structure import (
     Opened,
@@ -27,7 +28,8 @@ from anyshape.inputs.structure import (
     take_apart,
     with_classes,
 )
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes.pieces import Implementation, Pieces, check_kernels, foreign
 
 __all__ = ["Loaded", "load"]
 
@@ -35,13 +37,15 @@ __all__ = ["Loaded", "load"]
 class Loaded:
     """A model on ONNX Runtime with the calling convention of the module that it was exported from."""
 
-    def __init__(self, path: str, contract: Contract, classes: Sequence[type] = ()) -> None:
+    def __init__(
+        self, path: str, contract: Contract, classes: Sequence[type] = (), runtime: Runtime | None = None
+    ) -> None:
         self.path = path
         self.contract = contract
         self._inputs = structure_from_json(contract.input_structure)
         made = structure_from_json(contract.output_structure)
         self._inputs, self._outputs = with_classes([self._inputs, made], classes)
-        self._runtime = OnnxRuntime.of_file(path)
+        self._runtime = runtime or OnnxRuntime.of_file(path)
         self._check_names()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -219,11 +223,17 @@ def _described(structure: Structure) -> str:
     return f"a {structure.kind}" + (f" of {len(structure.children)}" if structure.children else "")
 
 
-def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loaded:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    classes: Sequence[type] = (),
+    operators: Mapping[str, Implementation] | None = None,
+) -> Loaded:
     """An exported file, ready to be called like the module; `FileError` for a file that carries no contract.
 
     Named tuples, dataclasses and mappings come back as plain ones of the same name, as nothing that a file names is
-    imported. Give your own ``classes`` to get those: they are matched by name and fields.
+    imported. Give your own ``classes`` to get those: they are matched by name and fields. Nodes that ONNX Runtime has
+    no kernel for are run by ``operators``: functions of arrays by name, ``{"my.domain::MyOp": function}``.
 
     >>> import numpy, torch, anyshape
     >>> _ = anyshape.export(torch.nn.Linear(10, 5), torch.randn(3, 10), "linear.onnx")
@@ -231,7 +241,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
     (64, 5)
     """
     name = os.fspath(path)
-    contract = contract_of(read_model(name))
+    model = read_model(name)
+    contract = contract_of(model)
     if contract is None:
         raise FileError(
             f"{name} carries no contract: it was not exported by anyshape",
@@ -241,4 +252,20 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
         raise FileError(
             f"the contract in {name} does not say how the model is called", hint="Export the model again."
         )
-    return Loaded(name, contract, classes)
+    return Loaded(name, contract, classes, _runtime_with(model, name, operators or {}))
+
+
+def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementation]) -> Runtime | None:
+    """What runs a model with nodes of its own; None for one without."""
+    wanted = foreign(model)
+    unknown = [key for key in operators if key not in wanted]
+    if unknown:
+        raise UsageError(
+            f"{name} has no node {unknown[0]}",
+            hint=f"Its own nodes are {', '.join(wanted)}." if wanted else "It has none but ONNX's.",
+        )
+    check_kernels(model, name, operators)
+    try:
+        return Pieces(model, operators) if wanted else None
+    except RuntimeFailure as failure:
+        raise FileError(f"ONNX Runtime can't load {name}: {failure}") from failure

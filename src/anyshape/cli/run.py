@@ -42,8 +42,11 @@ def run(
 
 def _contract(file: str) -> Contract:
     from anyshape.artifact.read import contract_of, read_model
+    from anyshape.runtimes.pieces import check_kernels
 
-    contract = contract_of(read_model(file))
+    model = read_model(file)
+    check_kernels(model, file)
+    contract = contract_of(model)
     if contract is None:
         raise FileError(
             f"{file} carries no contract: it was not exported by anyshape, so no inputs can be made for it",

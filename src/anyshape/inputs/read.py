@@ -21,6 +21,7 @@ from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
 from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten, open_any
 from anyshape.source.lines import words_of
+from anyshape.torch_bridge import compiled
 
 __all__ = ["as_module", "check_history", "evaluation_mode", "read"]
 
@@ -61,7 +62,7 @@ def read(
         State(module, dict(constants)),
         argument_names=(*roots, *named),
         make_inputs=make_inputs,
-        notes=(*notes, *remarks),
+        notes=tuple(dict.fromkeys((*notes, *remarks))),
         look=History().look,
     )
     if isinstance(examples, (str, torch.Tensor)) or not isinstance(examples, Sequence):
@@ -97,7 +98,11 @@ def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
             f"the model is a {type(model).__name__}, not a torch.nn.Module",
             hint="Wrap a function in a module with a forward method.",
         )
-    return model, []
+    module, was_compiled = compiled.inside(model)
+    return module, [COMPILED] if was_compiled else []
+
+
+COMPILED = "torch.compile is left out: what is inside is exported, and is the reference"
 
 
 def _as_input_set(example: Any) -> tuple[Any, Mapping[str, Any] | None]:

@@ -18,13 +18,16 @@ from anyshape.dims.turns import period_of
 from anyshape.errors import VerifyFault
 from anyshape.inputs.case import Case
 from anyshape.inputs.names import present
+from anyshape.ladder.kept import by_pytorch, note_of
 from anyshape.ladder.narrow import limited, narrowed, without_smallest
 from anyshape.lower import name_outputs
+from anyshape.lower.custom import kept_in
 from anyshape.lower.enforce import enforce, enforce_shapes
 from anyshape.lower.optimize import optimize
 from anyshape.progress import Progress
 from anyshape.repair import Repair
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure
+from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure
+from anyshape.runtimes.pieces import Pieces, foreign
 from anyshape.verify.reference import Reference
 from anyshape.verify.verdict import Verdict
 from anyshape.verify.verify import verify
@@ -82,7 +85,7 @@ class Attempt:
         enforce_shapes(self.model, agreed.contract)
         self.narrowings = 0
         self.verdict: Verdict | None = None
-        self.runtime = _loaded(self.model)
+        self.runtime = _loaded(self.model, settings)
 
     def judge(self) -> Verdict:
         """The verdict, once sizes of 0 that only PyTorch accepts are left out."""
@@ -113,7 +116,7 @@ class Attempt:
             raise self.fault(self.verdict)
         self.reference.agreed = agreed
         enforce(self.model, agreed.contract, relations)
-        self.runtime = _loaded(self.model)
+        self.runtime = _loaded(self.model, self.settings)
         return self._verify()
 
     def _verify(self) -> Verdict:
@@ -137,6 +140,9 @@ class Attempt:
     def made(self, verdict: Verdict) -> Made:
         contract = _with_outputs(self.reference, self.case, self.program, self.settings)
         contract = _with_true_outputs(contract, self.reference)
+        names = foreign(self.model)
+        notes = [note_of(item) for item in kept_in(self.settings.translations) if item.name in names]
+        contract = replace(contract, notes=(*contract.notes, *notes))
         name_outputs(self.model, contract)
         return Made(self.program, self.model, verdict, contract)
 
@@ -175,8 +181,11 @@ def _count(model: ir.Model) -> int:
     return sum(1 for _ in model.graph.all_nodes())
 
 
-def _loaded(model: ir.Model) -> OnnxRuntime:
+def _loaded(model: ir.Model, settings: Settings) -> Runtime:
+    kept = {item.name: by_pytorch(item) for item in kept_in(settings.translations)}
     try:
+        if kept.keys() & set(foreign(model)):
+            return Pieces(model, kept)
         return OnnxRuntime.of_model(model)
     except RuntimeFailure as failure:
         raise VerifyFault(f"ONNX Runtime can't load the model: {failure}") from failure

@@ -36,6 +36,7 @@ def lower(
             f"the model can't be written with version {opset} of ONNX's operators",
             hint="Leave opset_version out for the version that suits the model, or choose one nearby.",
         )
+    _cast_outputs(model, contract)
     _separate_outputs(model)
     _name_inputs(model, contract)
     name_outputs(model, contract)
@@ -62,6 +63,21 @@ def lower_alone(
     for number, value in enumerate(model.graph.outputs):
         value.name, value.shape = f"output_{number}", None
     return model, places
+
+
+def _cast_outputs(model: ir.Model, contract: Contract) -> None:
+    """Give outputs in half precision their type: what a model computes under autocast, the graph has in float32."""
+    for number, (value, item) in enumerate(zip(model.graph.outputs, contract.outputs, strict=True)):
+        if item.dtype not in HALF or value.producer() is None:
+            continue
+        node = ir.node("Cast", [value], {"to": value.dtype})
+        node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
+        value.type = None  # the trace has the type of the result, not of what is cast
+        model.graph.append(node)
+        model.graph.outputs[number] = node.outputs[0]
+
+
+HALF = ("float16", "bfloat16")
 
 
 def _separate_outputs(model: ir.Model) -> None:
@@ -113,5 +129,5 @@ def _forget_inner_shapes(model: ir.Model, program: Program) -> None:
                 continue
             if program.open_guards:
                 value.shape = None
-            elif not value.shape.is_static():
+            elif not value.shape.is_static() and not node.domain:
                 value.shape = ir.Shape([size if isinstance(size, int) else None for size in value.shape])

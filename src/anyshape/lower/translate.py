@@ -19,6 +19,7 @@ from anyshape.capture.tape.steps import (
     Value,
     chosen,
     either,
+    map_leaves,
     number_of,
     repeated,
     rolled,
@@ -27,6 +28,7 @@ from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Real, Relation, names
 from anyshape.dims.formula import Formula
 from anyshape.errors import LowerFault
+from anyshape.lower.custom import Kept, missing, nothing_to_hold_to
 from anyshape.lower.empty import ask_first, mark
 from anyshape.lower.operators import COMPLEX
 from anyshape.lower.promote import promoted
@@ -47,6 +49,7 @@ def translate(body: Tape | Split, contract: Contract, translations: Translations
     inputs = [_graph_input(value, f"input_{number}") for number, value in enumerate(_first(body).inputs)]
     weights: dict[Any, ir.Value] = {}
     scope = _Scope(translations, {}, weights)
+    scope.dims = frozenset(dim.name for dim in contract.dims)
     scope.sizes.sources.update(axis_sources(contract, inputs))
     outputs = scope.branch(body, inputs)
     _name_values(scope.recorder.nodes)
@@ -109,6 +112,8 @@ class _Scope:
         self, translations: Translations, values: dict[Value, ir.Value], weights: dict[Any, ir.Value]
     ) -> None:
         self.translations, self.values, self.weights = translations, values, weights
+        self.inside = False  # of a choice or a loop
+        self.dims: frozenset[str] = frozenset()  # names that a size in the file may have
         self.recorder = torchlib.onnx_recorder()
         self.sizes = SizeNodes({}, self._add)
 
@@ -117,8 +122,10 @@ class _Scope:
             before = len(self.recorder.nodes)
             try:
                 self._step(step)
-            except LowerFault:
-                raise
+            except LowerFault as fault:
+                if fault.where is not None:
+                    raise
+                raise LowerFault(fault.what, where=step.where, hint=fault.hint) from None
             except Exception as error:  # a translation, torch's or the user's, may raise anything
                 raise LowerFault(
                     f"no ONNX form of {step.target} could be made: {first_line(_innermost(error))}",
@@ -150,8 +157,7 @@ class _Scope:
         if isinstance(condition, Relation):
             with torchlib.recording(self.recorder):
                 return self.sizes.holds(condition)
-        inner = self._within()
-        inner.recorder = self.recorder
+        inner = self._beside()
         (made,) = inner.branch(condition, inputs)
         with torchlib.recording(self.recorder):
             return self._truth(made)
@@ -176,6 +182,7 @@ class _Scope:
     def _within(self) -> _Scope:
         """The scope of a graph inside this one: it sees everything that is known here."""
         inner = _Scope(self.translations, dict(self.values), self.weights)
+        inner.inside, inner.dims = True, self.dims
         inner.recorder.functions = self.recorder.functions
         inner.sizes.sources.update(self.sizes.sources)
         inner.sizes.made.update(self.sizes.made)
@@ -185,7 +192,7 @@ class _Scope:
     def _beside(self) -> _Scope:
         """A scope whose nodes land here, but not the names of its sizes."""
         made = self._within()
-        made.recorder = self.recorder
+        made.inside, made.recorder = self.inside, self.recorder
         return made
 
     def _handed_on(self, values: Sequence[ir.Value]) -> list[ir.Value]:
@@ -216,22 +223,37 @@ class _Scope:
             elif step.target in SLICES and _takes_all(step):
                 self._keep(step, self.values[step.args[SLICES[step.target]]])
             else:
-                function = self._function(step)
-                args, kwargs = promoted(step, self._argument)
-                self._keep(step, function(*args, **kwargs))
+                self._call(step, self._function(step))
+
+    def _call(self, step: Step, function: Callable[..., Any]) -> None:
+        if not isinstance(function, Kept):
+            args, kwargs = promoted(step, self._argument)
+            self._keep(step, function(*args, **kwargs))
+            return
+        function.check(step, self.inside)
+        args, kwargs = map_leaves(self._argument, (step.args, dict(step.kwargs)))
+        self._keep(step, function(*args, **kwargs))
+        for value in step.outputs:  # nothing but the trace knows the sizes of what such a node gives
+            if value is not None:
+                self.values[value].shape = ir.Shape([self._named(size) for size in value.shape])
+
+    def _named(self, size: Any) -> int | str | None:
+        if isinstance(size, Expr):
+            return str(size) if size.names <= self.dims else None
+        return int(size)
 
     def _function(self, step: Step) -> Callable[..., Any]:
         own = COMPLEX if step.is_complex else self.translations
         target = step.target
         if any(isinstance(leaf, (Expr, Real, Formula)) for leaf in step.args):
             target = schemas.for_tensors(target)  # a size comes as a tensor, not as a plain number
-        function = own.get(target) or torchlib.onnx_function(target, step.is_complex)
+        function = own.get(target)
+        fault = None if function is not None else nothing_to_hold_to(step)
+        if fault is not None:
+            raise fault
+        function = function or torchlib.onnx_function(target, step.is_complex)
         if function is None:
-            raise LowerFault(
-                f"ONNX has no translation for the operator {schemas.name_of(step.target)}",
-                where=step.where,
-                hint="Give one with custom_translation_table={torch.ops....: function}, or write the line without it.",
-            )
+            raise missing(step)
         return function
 
     def _loop(self, step: Step, body: LoopBody) -> list[ir.Value]:

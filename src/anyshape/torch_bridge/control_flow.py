@@ -37,10 +37,23 @@ class Flow(Protocol):
 
 
 class Plain:
-    """Runs control flow as Python would; of tensors without data, whose truth is not known, the first way."""
+    """Runs control flow as Python would; of tensors without data, whose truth is not known, the first way.
+
+    The side of a choice that is not taken is run as well, as PyTorch does to compile it: what it objects to is refused.
+    """
+
+    def __init__(self) -> None:
+        self.supposing = 0  # how deep in sides that are not taken: a loop there may never end
 
     def choose(self, test: Any, then: Side, otherwise: Side) -> Tensors:
-        return then() if isinstance(test, FakeTensor) or test else otherwise()
+        taken, other = (then, otherwise) if isinstance(test, FakeTensor) or test else (otherwise, then)
+        made = taken()
+        self.supposing += 1
+        try:
+            _check_alike(made, other())
+        finally:
+            self.supposing -= 1
+        return made
 
     def repeat(self, test: Callable[[Tensors], Any], body: Round, carried: Tensors) -> Tensors:
         going = test(carried)
@@ -48,7 +61,7 @@ class Plain:
             return body(carried)
         if not going:
             body(carried)  # all the same: it tells the structure of the result
-        while going:
+        while going and not self.supposing:
             carried = body(carried)
             going = test(carried)
         return carried
@@ -63,6 +76,15 @@ class Plain:
             carried, row = body(carried, [tensor.select(0, number) for tensor in rows])
             made.append(row)
         return carried, [torch.stack(items) for items in zip(*made, strict=True)]
+
+
+def _check_alike(one: Tensors, two: Tensors) -> None:
+    """The sides of a choice give tensors of the same shapes, as a graph has one for each of them."""
+    shapes = [
+        [list(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)] for leaves in (one, two)
+    ]
+    if shapes[0] != shapes[1]:
+        raise RuntimeError(f"the two sides of a torch.cond give unlike shapes: {shapes[0]} and {shapes[1]}")
 
 
 class Refused:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 __all__ = [
     "ASSERTIONS",
     "READS_A_VALUE",
     "Operator",
+    "Parameter",
     "argument_names",
     "arguments_of",
     "decomposition",
@@ -20,7 +23,11 @@ __all__ = [
     "is_mutable",
     "is_view",
     "name_of",
+    "operators_of",
+    "parameters",
+    "returns",
     "returns_a_list",
+    "shown",
     "tensor_arguments",
     "viewed_argument",
     "written_arguments",
@@ -50,6 +57,65 @@ def arguments_of(target: Any) -> list[tuple[str, Any]]:
 def argument_names(target: Any) -> list[str]:
     """The names of an operator's arguments, in order."""
     return [name for name, _ in arguments_of(target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument by an operator's schema: ``Tensor?``, ``Tensor[]``, ``SymInt`` ..."""
+
+    name: str
+    kind: str
+    default: Any
+    by_name: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind in ("Tensor", "Optional[Tensor]")
+
+    @property
+    def is_list_of_tensors(self) -> bool:
+        return self.kind in ("List[Tensor]", "List[Optional[Tensor]]")
+
+    @property
+    def is_fraction(self) -> bool:
+        return self.kind in ("float", "Optional[float]", "List[float]", "Optional[List[float]]")
+
+    @property
+    def is_truth(self) -> bool:
+        return self.kind in ("bool", "Optional[bool]")
+
+    @property
+    def is_list_of_truths(self) -> bool:
+        return self.kind in ("List[bool]", "Optional[List[bool]]")
+
+
+def parameters(target: Any) -> list[Parameter]:
+    """The arguments of an operator, in order."""
+    return [
+        Parameter(item.name, str(item.type), item.default_value, item.kwarg_only)
+        for item in _schema(target).arguments
+    ]
+
+
+def returns(target: Any) -> int:
+    """How many tensors an operator returns, by its schema."""
+    return len(_schema(target).returns)
+
+
+def operators_of(key: Any) -> list[Any]:
+    """The operators that a user means: one, all of a name, or the one that torch.library.custom_op made."""
+    if isinstance(key, Operator):
+        return [key]
+    if isinstance(key, torch._ops.OpOverloadPacket):
+        return [getattr(key, name) for name in key.overloads()]  # type: ignore[no-untyped-call]
+    if isinstance(key, CustomOpDef):
+        return [key._opoverload]
+    return []
+
+
+def shown(target: Any) -> str:
+    """``torch.ops.my.op.default``; a plain function as Python prints it."""
+    return f"torch.ops.{target}" if isinstance(target, Operator) else str(target)
 
 
 def is_mutable(target: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -33,7 +33,9 @@ __all__ = [
     "onnx_opset",
     "onnx_recorder",
     "onnx_tensor",
+    "recorded_node",
     "recording",
+    "scripted",
 ]
 
 
@@ -68,6 +70,44 @@ def onnx_opset() -> Any:
 def onnx_recorder() -> Any:
     """An evaluator that keeps the ONNX nodes which translations make."""
     return _building.OpRecorder(onnx_opset(), {})  # type: ignore[abstract]
+
+
+def recorded_node(
+    domain: str,
+    operator: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any],
+    count: int,
+    function: ir.Function | None,
+) -> ir.Node:
+    """A node among those that are recorded right now; with it the function that it calls, if there is one."""
+    recorder: Any = onnxscript.evaluator.default()
+    outputs = [onnx_input(f"{operator}_{number}") for number in range(count)]
+    node = ir.Node(domain, operator, inputs, ir.convenience.convert_attributes(attributes), outputs=outputs)
+    recorder.nodes.append(node)
+    if function is not None:
+        recorder.functions[function.identifier()] = function
+    return node
+
+
+def scripted(function: Any) -> Callable[..., Any]:
+    """A function that @onnxscript.script made, as a translation; any other as it is.
+
+    One that does not say what it returns would be recorded as a node without outputs (torch 2.13).
+    """
+    if not isinstance(function, onnxscript.OnnxFunction) or function.traceable:
+        return function  # type: ignore[no-any-return]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        if not isinstance(made, (list, tuple)) or made:
+            return made
+        recorder: Any = onnxscript.evaluator.default()
+        node = recorder.nodes[-1]
+        node.resize_outputs(len(function.function_ir.outputs))
+        return node.outputs[0] if len(node.outputs) == 1 else list(node.outputs)
+
+    return call
 
 
 @contextlib.contextmanager

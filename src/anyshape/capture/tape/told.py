@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -53,11 +53,12 @@ class Told:
     """A `Flow` that puts what it runs on the tape of a recording."""
 
     recording: Recording
+    plain: Plain = field(default_factory=Plain)  # runs what is not recorded
     supposing: int = 0  # how deep in functions that the model itself would not run with these values
 
     def choose(self, test: Any, then: Side, otherwise: Side) -> Tensors:
         if self.recording.unheard:
-            return Plain().choose(test, then, otherwise)
+            return self.plain.choose(test, then, otherwise)
         truth = self._truth(_condition(test))
         sides = [self._aside(side, wanted is truth) for side, wanted in ((then, True), (otherwise, False))]
         _check_alike(sides[0].made, sides[1].made, "the two sides of a torch.cond")
@@ -69,7 +70,7 @@ class Told:
         self, test: Callable[[Tensors], Any], body: Callable[[Tensors], Tensors], carried: Tensors
     ) -> Tensors:
         if self.recording.unheard:
-            return Plain().repeat(test, body, carried)
+            return self.plain.repeat(test, body, carried)
         before = self._values(carried)
         start, own = self._copies(carried)
         asked = self._aside(lambda: [_condition(test(start))], real=True)
@@ -87,7 +88,7 @@ class Told:
 
     def over(self, body: RowRound, carried: Tensors, rows: Tensors) -> tuple[Tensors, Tensors]:
         if self.recording.unheard:
-            return Plain().over(body, carried, rows)
+            return self.plain.over(body, carried, rows)
         before, along = self._values(carried), self._values(rows)
         start, own = self._copies(carried)
         with self.recording.off():
@@ -97,7 +98,7 @@ class Told:
         _check_alike(start, run.made[:count], "what a scan carries and what its function returns")
         given = _free([run], [*own, *slices])
         with self.recording.off():
-            last, stacked = Plain().over(body, carried, rows)
+            last, stacked = self.plain.over(body, carried, rows)
         tape = run.tape([*own, *slices, *given])
         made = self._step(repeated, (before, along, given), (tape,), [*last, *stacked])
         return made[:count], made[count:]

@@ -8,10 +8,12 @@ import onnx_ir as ir
 from onnxscript.onnx_opset import opset18
 
 __all__ = [
+    "BOOL",
     "DOUBLE",
     "FLOAT",
     "INT32",
     "INT64",
+    "UINT8",
     "Value",
     "along",
     "one_number",
@@ -26,6 +28,7 @@ Value: TypeAlias = Any
 op: Any = opset18
 FLOAT, DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 INT32, INT64 = ir.DataType.INT32, ir.DataType.INT64
+BOOL, UINT8 = ir.DataType.BOOL, ir.DataType.UINT8
 
 
 def size_of(value: Value, axis: int) -> Value:

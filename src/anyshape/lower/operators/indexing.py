@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from anyshape.lower.operators.building import DOUBLE, FLOAT, INT64, Value, one_number, op, rank_of
+from anyshape.lower.operators.building import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INT64,
+    UINT8,
+    Value,
+    one_number,
+    op,
+    rank_of,
+)
 
 __all__ = ["TRANSLATIONS"]
 
@@ -98,10 +108,38 @@ def index_reduce(
     return scatter_reduce(self, dim, places, source, reduce, include_self)
 
 
+def diagonal_scatter(self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The tensor with one of its diagonals replaced: where a row and a column meet on it, by row."""
+    if self.dtype == BOOL:  # which ONNX Runtime does not choose between
+        self, src = op.Cast(self, to=UINT8), op.Cast(src, to=UINT8)
+        return op.Cast(diagonal_scatter(self, src, offset, dim1, dim2), to=BOOL)
+    rank = rank_of(self)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    rows, columns = (
+        op.Range(0, op.Squeeze(op.Shape(self, start=axis, end=axis + 1), [0]), 1) for axis in (dim1, dim2)
+    )
+    places = op.Add(rows, min(offset, 0))  # of each row on the diagonal; rows that it does not meet take any
+    count = op.Shape(src, start=-1)
+    # One more, as there may be none.
+    last = op.Concat(op.Shape(src, end=-1), op.Constant(value_ints=[1]), axis=0)
+    more = op.Concat(src, op.Expand(op.CastLike(0, src), last), axis=-1)
+    inside = op.Where(op.And(op.GreaterOrEqual(places, 0), op.Less(places, count)), places, count)
+    by_row = op.Gather(more, inside, axis=rank - 2)
+    others = [axis for axis in range(rank) if axis not in (dim1, dim2)]
+    order = [*others, dim1]  # the axes that the values by row have, in their order
+    by_row = op.Transpose(by_row, perm=[order.index(axis) for axis in range(rank) if axis != dim2])
+    met = op.Equal(op.Add(op.Unsqueeze(rows, [1]), offset), op.Unsqueeze(columns, [0]))
+    if dim1 > dim2:
+        met = op.Transpose(met, perm=[1, 0])
+    met = op.Unsqueeze(met, op.Constant(value_ints=others)) if others else met
+    return op.Where(met, op.Unsqueeze(by_row, [dim2]), self)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.masked_select.default: masked_select,
     torch.ops.aten.bincount.default: bincount,
     torch.ops.aten.copy.default: copy,
+    torch.ops.aten.diagonal_scatter.default: diagonal_scatter,
     torch.ops.aten.histc.default: histc,
     torch.ops.aten.scatter_reduce.two: scatter_reduce,
     torch.ops.aten.index_reduce.default: index_reduce,
