@@ -11,6 +11,7 @@ import functools
 import hashlib
 import linecache
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,12 @@ import torch
 
 from anyshape.capture.program import Unseen
 from anyshape.capture.tape import Tape, play
-from anyshape.capture.tape.steps import Read, Value, leaves
+from anyshape.capture.tape.merge import Apart, lined_up
+from anyshape.capture.tape.steps import NUMBERS, Read, Value, leaves
 from anyshape.capture.traces import Traces
+from anyshape.capture.watched import Measure
 from anyshape.compare import same
+from anyshape.dims.formula import Part, names_of
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
 from anyshape.inputs.variants import count_variants
@@ -199,8 +203,8 @@ class Asked(CaptureFault):
     others: Sequence[Sizes] = ()
 
 
-def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> None:
-    """`CaptureFault` where the tapes rely on values in a way that a graph can't follow."""
+def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> list[Tape]:
+    """Tapes with other floats read, that must be explained too; `CaptureFault` where a graph can't follow a read."""
     sizes = traces.agreed.generic
     settled = {*traces.answers, *(key for key, status in traces.settled.items() if status != WAY)}
     open_reads = [
@@ -217,15 +221,68 @@ def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) ->
         for line in _right_anyway(traces, sizes, tapes[0], set(left)):
             left.pop(line, None)
     for where, read in left.items():
-        fault = Asked(
-            f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
-            where=where,
-            hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
-        )
+        fault = _asked(read)
         asking = [any(other.where == where for other in tape.reads) for tape in tapes]
         fault.rows = [row for row, asks in zip(rows, asking, strict=True) if asks]
         fault.others = [row for row, asks in zip(rows, asking, strict=True) if not asks]
         raise fault
+
+
+    return _check_floats(traces, sizes, tapes)
+
+
+def _asked(read: Read) -> Asked:
+    return Asked(
+        f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
+        where=read.where,
+        hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
+    )
+
+
+def _check_floats(traces: Traces, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
+    """Tapes with other floats; `CaptureFault` where a float that was read goes where it is not seen, or more of them are read at other sizes."""
+    for tape in tapes:
+        watch = tape.watch
+        lost = {name for part in (watch.leaked if watch is not None else ()) for name in names_of(part)}
+        told = [part for item in tape.told or () for part in _parts_of(item)]
+        lost |= {name for part in told for name in names_of(part)}
+        names = [name for name in (watch.floats if watch is not None else ()) if name in lost]
+        if names and watch is not None:
+            raise _asked(_read_at(tape, watch.places[names[0]]))
+    counts = [Counter(step.where for step in tape.steps if step.target in NUMBERS) for tape in tapes]
+    for tape, count in zip(tapes, counts, strict=True):
+        for where, _ in tape.lists:
+            if count[where] != counts[0][where]:
+                raise _asked(next(read for read in tape.reads if read.where == where))
+    home = traces.at(sizes)
+    imagined = [other for other in traces.imagined(sizes) if _truths(other) == _truths(home)]
+    if not all(_lines_up(home, other) for other in imagined):
+        raise _asked(next(read for read in home.reads if type(read.seen) is float))
+    return imagined
+
+
+def _read_at(tape: Tape, place: Any) -> Read:
+    return next(read for read in tape.reads if ("read", *read.key) == place)
+
+
+def _parts_of(item: Any) -> Iterator[Part]:
+    if isinstance(item, Measure):
+        yield item.formula
+
+
+def _truths(tape: Tape) -> list[Any]:
+    """What the model decided by, on its way."""
+    decided = tape.watch.decisions if tape.watch is not None else ()
+    asked = [(read.key, read.seen) for read in tape.reads if isinstance(read.seen, bool)]
+    return [*asked, *((decision.key, decision.truth) for decision in decided)]
+
+
+def _lines_up(one: Tape, two: Tape) -> bool:
+    try:
+        lined_up([one, two])
+    except Apart:
+        return False
+    return True
 
 
 def _look_of(read: Read) -> Look:
@@ -233,8 +290,8 @@ def _look_of(read: Read) -> Look:
 
 
 def _is_open(read: Read) -> bool:
-    """An integer of one tensor goes on as a size that the graph computes."""
-    return read.value is None or type(read.seen) is not int
+    """A number of one tensor goes on as one that the graph computes."""
+    return read.value is None or type(read.seen) not in (int, float)
 
 
 def _right_anyway(

@@ -46,16 +46,16 @@ def _captured(
     look = open_look(traces, traces.agreed.generic)
     if look is None:
         return capture_regions(traces, further, regions, side)  # Python may look at values on one side only
+    asked = traces.until(traces.agreed.generic, look.key)
     if look.value is None and right_either_way(traces, traces.agreed.generic, look):
         return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
-    if look.value is None:
+    if asked is None:
         raise CaptureFault(
             "Python decides by a number that depends on the values of a tensor: a graph can't follow it",
             where=look.where,
             hint="Ask a tensor instead (if (x > 0).any()), or compute both with torch.where.",
         )
-    asked = traces.until(traces.agreed.generic, look.key)
-    question = repr(outline(asked)) if asked is not None else ""
+    question = repr(outline(asked))
     if question in known:  # asked before, of the same tensors
         return _captured(traces.answering({look.key: known[question]}), further, budget, known, regions)
     budget[0] -= 1

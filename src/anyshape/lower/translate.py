@@ -19,9 +19,12 @@ from anyshape.capture.tape.steps import (
     Value,
     chosen,
     either,
+    compared,
+    float_of,
     number_of,
     repeated,
     rolled,
+    size_of,
 )
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Real, Relation, names
@@ -210,6 +213,15 @@ class _Scope:
                 self._keep(step, self._told_loop(step.body, *step.args))
             elif step.target is index_tensor:
                 self._keep(step, self._by_index(*step.args))
+            elif step.target is size_of:
+                shape = self._add("Shape", [self.values[step.args[0]]], {})
+                axis = self.sizes.constant(step.args[2])
+                self.sizes.made[Expr.of(step.args[1])] = self._add("Gather", [shape, axis], {"axis": 0})
+            elif step.target is compared:
+                self._keep(step, self.sizes.truth(step.args[0]))
+            elif step.target is float_of:
+                flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
+                self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.DOUBLE})
             elif step.target is number_of:
                 flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
                 self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.INT64})

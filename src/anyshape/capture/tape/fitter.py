@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from anyshape.capture.tape.steps import Number
 from anyshape.dims import Expr, Relation, fit, fit_real, minimum
 from anyshape.dims.expr import Call
 from anyshape.dims.formula import Formula
@@ -62,6 +63,8 @@ class Fitter:
     turns: tuple[
         Any, ...
     ] = ()  # decisions that are open: conditions on sizes, by which a number may be chosen
+    # What Python computed from values, in dims and in the names of what was read; None where it has no such form.
+    spoken: Callable[[Formula], Formula | None] = lambda formula: None
     lost: tuple[Expr, ...] = ()  # integers that Python computed, and went on with as plain numbers
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
@@ -130,6 +133,8 @@ class Fitter:
     def leaf(self, column: Sequence[Any], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
         """An argument: as it is where it did not move, else its expression."""
         first = column[0]
+        if isinstance(first, Formula) or any(isinstance(item, Number) for item in column):
+            return self._of_values(column, where)
         if all(type(item) is type(first) and (item == first or item != item) for item in column):
             return first
         made: Any = self.computed.get((type(first), *column)) if _are_numbers(column) else None
@@ -145,16 +150,38 @@ class Fitter:
         elif all(isinstance(item, float) for item in column):
             made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
         if made is None:
-            fault = NoExpression(
-                tuple(column),
-                f"a number in the model changes with its inputs, as no expression of {_own(self.names)}: "
-                f"{_examples(self.rows, column, self.names)}",
-                where=where,
-                hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
-            )
-            fault.rows = self.rows
-            raise fault
+            raise self._without_expression(column, where)
         return made
+
+    def _without_expression(self, column: Sequence[Any], where: SourceLine | None) -> NoExpression:
+        fault = NoExpression(
+            tuple(column),
+            f"a number in the model changes with its inputs, as no expression of {_own(self.names)}: "
+            f"{_examples(self.rows, column, self.names)}",
+            where=where,
+            hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
+        )
+        fault.rows = self.rows
+        return fault
+
+    def _of_values(self, column: Sequence[Any], where: SourceLine | None) -> Any:
+        """A number that hangs on values: the one formula that it may be in all runs."""
+        if not isinstance(column[0], Formula) and any(not isinstance(item, Number) for item in column):
+            plain = [float(item) for item in column]
+            if all(item == plain[0] or item != item for item in plain) and type(column[0]) is not Number:
+                return column[0]  # another number of this call was equal to it, in some runs
+            raise self._without_expression(column, where)
+        options = [(item,) if isinstance(item, Formula) else item.formulas for item in column]
+        common = [one for one in options[0] if all(one in others for others in options)]
+        made = {formula.text: formula for formula in map(self.spoken, common) if formula is not None}
+        if len(made) == 1:
+            return next(iter(made.values()))
+        raise NoExpression(
+            tuple(float(item) if isinstance(item, float) else str(item) for item in column),
+            "a number that depends on the values of a tensor is computed in a way that a graph can't follow",
+            where=where,
+            hint="Compute it with tensors: what is not read out of them stays in the graph.",
+        )
 
     def _is_chosen(self, column: Sequence[Any]) -> bool:
         """Whether a decision tells one of a few numbers from the others: then no expression that fits is meant."""
