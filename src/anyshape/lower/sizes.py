@@ -95,15 +95,15 @@ class SizeNodes:
         return self.add("Constant", [], {"value": ir.tensor(np.asarray(numbers, np.int64))})
 
     def real(self, real: Real | Formula) -> ir.Value:
-        """A float scalar over sizes, computed in double precision."""
+        """A scalar over sizes, in double precision."""
         if isinstance(real, Formula):
-            return self.add("Cast", [self._as_double(real)], {"to": ir.DataType.FLOAT})
+            return self._as_double(real)
         top, bottom = self._double(self.size(real.numerator)), self._double(self.size(real.denominator))
         ratio = self.add("Div", [top, bottom], {})
         if real.kind != "ratio":
             ratio = self.add("Sqrt" if real.kind == "root" else "Log", [ratio], {})
         factor = self.add("Constant", [], {"value": ir.tensor(np.asarray(real.factor, np.float64))})
-        return self.add("Cast", [self.add("Mul", [ratio, factor], {})], {"to": ir.DataType.FLOAT})
+        return self.add("Mul", [ratio, factor], {})
 
     def truth(self, condition: Formula) -> ir.Value:
         """A boolean scalar: whether a comparison of numbers holds, as Python compares them."""

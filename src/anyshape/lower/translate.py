@@ -32,7 +32,7 @@ from anyshape.dims.formula import Formula
 from anyshape.errors import LowerFault
 from anyshape.lower.empty import ask_first, mark
 from anyshape.lower.operators import COMPLEX
-from anyshape.lower.promote import promoted
+from anyshape.lower.promote import promoted, rounded
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source.lines import first_line
 from anyshape.torch_bridge import schemas, torchlib
@@ -230,7 +230,7 @@ class _Scope:
             else:
                 function = self._function(step)
                 args, kwargs = promoted(step, self._argument)
-                self._keep(step, function(*args, **kwargs))
+                self._keep(step, rounded(step, function(*args, **kwargs)))
 
     def _function(self, step: Step) -> Callable[..., Any]:
         own = COMPLEX if step.is_complex else self.translations
@@ -334,7 +334,7 @@ class _Scope:
             return made
         if isinstance(leaf, (Real, Formula)):
             made = self.sizes.real(leaf)
-            made.dtype, made.shape = ir.DataType.FLOAT, ir.Shape([])
+            made.dtype, made.shape = ir.DataType.DOUBLE, ir.Shape([])
             return made
         return torchlib.onnx_argument(leaf)
 

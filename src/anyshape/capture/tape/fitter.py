@@ -168,12 +168,16 @@ class Fitter:
         """A number that hangs on values: the one formula that it may be in all runs."""
         if not isinstance(column[0], Formula) and any(not isinstance(item, Number) for item in column):
             plain = [float(item) for item in column]
-            if all(item == plain[0] or item != item for item in plain) and type(column[0]) is not Number:
-                return column[0]  # another number of this call was equal to it, in some runs
+            if all(repr(item) == repr(plain[0]) for item in plain):
+                return plain[0]  # another number of this call was equal to it, in some runs
             raise self._without_expression(column, where)
         options = [(item,) if isinstance(item, Formula) else item.formulas for item in column]
         common = [one for one in options[0] if all(one in others for others in options)]
         made = {formula.text: formula for formula in map(self.spoken, common) if formula is not None}
+        if not common and all(len(few) == 1 for few in options):
+            over = [self.spoken(few[0]) for few in options]
+            one = None if None in over else self._one_formula(over)
+            made = {} if one is None else {one.text: one}
         if len(made) == 1:
             return next(iter(made.values()))
         raise NoExpression(
@@ -182,6 +186,21 @@ class Fitter:
             where=where,
             hint="Compute it with tensors: what is not read out of them stays in the graph.",
         )
+
+    def _one_formula(self, parts: Sequence[Any]) -> Any:
+        """The formula that all of these are, but for integers that follow sizes: the number of a loop's round."""
+        first = parts[0]
+        if all(part == first and type(part) is type(first) for part in parts):
+            return first
+        if all(type(part) is int for part in parts):
+            return self.size(parts)
+        if not isinstance(first, Formula) or any(
+            not isinstance(part, Formula) or part.op != first.op or len(part.args) != len(first.args)
+            for part in parts
+        ):
+            return None
+        args = [self._one_formula(column) for column in zip(*(part.args for part in parts), strict=True)]
+        return None if None in args else Formula(first.op, tuple(args))
 
     def _is_chosen(self, column: Sequence[Any]) -> bool:
         """Whether a decision tells one of a few numbers from the others: then no expression that fits is meant."""

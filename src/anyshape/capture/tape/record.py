@@ -296,6 +296,8 @@ class _Reads(TorchFunctionMode):
 
     def seen(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of a function; of one that looks at values, as a number that remembers it."""
+        if func is torch.Tensor.new_tensor and self.recording.given:
+            return _tensor_of_numbers(*args[1:], **{"dtype": args[0].dtype, **kwargs})
         if func in MAKERS and self.recording.given:
             return _tensor_of_numbers(*args, **kwargs)
         if func is INDEXING[1] and self.recording.given and isinstance(args[2], Measure):
