@@ -154,7 +154,7 @@ def _read(tape: Tape) -> dict[str, Any]:
     if tape.watch is None:
         return {}
     known = {**tape.watch.sizes, **tape.watch.reads, **tape.watch.floats}
-    return {name: known[name] for name in (*tape.watch.reads, *_named(tape)) if name in known}
+    return {name: known[name] for name in _named(tape) if name in known}
 
 
 def _named(tape: Tape) -> list[str]:

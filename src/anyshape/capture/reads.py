@@ -22,7 +22,7 @@ from anyshape.capture.program import Unseen
 from anyshape.capture.tape import Tape, play
 from anyshape.capture.tape.merge import Apart, lined_up
 from anyshape.capture.tape.steps import NUMBERS, Read, Value, leaves
-from anyshape.capture.traces import Traces
+from anyshape.capture.traces import CHECK, NOTHING, WAY, Traces
 from anyshape.capture.watched import Measure
 from anyshape.compare import same
 from anyshape.dims.formula import Part, names_of
@@ -35,7 +35,6 @@ __all__ = ["Asked", "Look", "check_reads", "open_look", "outline", "right_either
 Sizes = Mapping[str, int]
 
 MOST_LOOKS = 24
-NOTHING, CHECK, WAY = "nothing", "a check", "a way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class Look:
     truth: bool
     where: SourceLine | None
     value: Value | None  # the tensor whose truth it is; None for a comparison of numbers
+    is_of_sizes: bool = False  # a comparison of no float: of a size that values decide, or of an integer
 
 
 def open_look(traces: Traces, sizes: Sizes) -> Look | None:
@@ -63,8 +63,9 @@ def _looks(traces: Traces, sizes: Sizes) -> list[Look]:
     moving = _moving(traces, sizes)
     watch = tape.watch
     for decision in watch.decisions if watch is not None else ():
-        if decision.condition.names & moving:
-            found.append(Look(decision.key, decision.truth, decision.where, None))
+        if watch is not None and decision.condition.names & moving:
+            is_of_sizes = not decision.condition.names & watch.floats.keys()
+            found.append(Look(decision.key, decision.truth, decision.where, None, is_of_sizes))
     return found
 
 
@@ -327,6 +328,8 @@ def _variants(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """The inputs with one of them all ones, all zeros, or the other way round."""
     for number, tensor in enumerate(tensors):
         changes = [torch.ones_like(tensor), torch.zeros_like(tensor)]
+        if tensor.is_floating_point():
+            changes += [-tensor.abs() - 1, tensor.abs() + 1]
         changes.append(
             ~tensor
             if tensor.dtype == torch.bool

@@ -11,7 +11,7 @@ import torch
 
 from anyshape.capture.tape import Tape, expanded, functional, record
 from anyshape.capture.tape.stripped import unstripped
-from anyshape.capture.tape.steps import Number, Step, Value, compared, float_of, leaves, size_of
+from anyshape.capture.tape.steps import Number, Step, Value, compared, float_of, leaves, number_of, size_of
 from anyshape.capture.watched import Decision, Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
@@ -28,6 +28,7 @@ __all__ = ["Traces", "known_size", "sizes_text"]
 
 Sizes = Mapping[str, int]
 
+NOTHING, CHECK, WAY = "nothing", "a check", "a way"  # what may hang on a question about values
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
 MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
@@ -107,7 +108,7 @@ class Traces:
         )
 
     def _tidy(self, recorded: Tape) -> Tape:
-        recorded = _without_idle_floats(recorded)
+        recorded = _without_idle_numbers(recorded)
         made = expanded(functional(unstripped(recorded)).used_only(), self.own).used_only()
         made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
         made.told, made.lists = recorded.told, recorded.lists
@@ -226,13 +227,16 @@ class Traces:
         """The traces of the same module, with these answers to questions about values."""
         made = Traces(self.case, self.agreed, self.own)
         made.answers = {**self.answers, **answers}
-        made.symbols, made._numbers, made.settled = self.symbols, self._numbers, self.settled
+        made.symbols, made._numbers = self.symbols, self._numbers
+        # What does not matter after one answer may matter after another: `if a and b`.
+        made.settled = {key: status for key, status in self.settled.items() if status == CHECK}
         return made
 
     def beside(self, agreed: Agreed) -> Traces:
         """The same traces under another agreement."""
         made = self.answering({})
         made.agreed, made.known, made.in_vain = agreed, self.known, self.in_vain
+        made.settled = self.settled
         return made
 
     def record(
@@ -277,16 +281,22 @@ def _comparing(recorded: Tape, decision: Decision) -> Tape:
     return replace(recorded, steps=steps, outputs=[truth], reads=before)
 
 
-def _without_idle_floats(tape: Tape) -> Tape:
-    """The tape without the floats that were read and never used: of a list, the model may take some only."""
+def _without_idle_numbers(tape: Tape) -> Tape:
+    """The tape without the numbers that were read and never used: of a list, the model may take some only.
+
+    An integer that was read by itself stays: Python may have made a plain one of it.
+    """
     used: set[str] = set()
     for step in tape.steps:
         for leaf in leaves((step.args, dict(step.kwargs))):
             parts = leaf.formulas if isinstance(leaf, Number) else (leaf,) if isinstance(leaf, Formula) else ()
             used = used.union(*(part.names for part in parts))
-    for part in tape.watch.used if tape.watch is not None else ():
-        used |= names_of(part)
-    steps = [step for step in tape.steps if step.target is not float_of or step.args[1] in used]
+    watch = tape.watch
+    if watch is not None:
+        parts = (*watch.used, *watch.numbers, *(decision.condition for decision in watch.decisions))
+        used = used.union(*map(names_of, parts))
+    idle = {*watch.floats, *watch.listed} - used if watch is not None else set()
+    steps = [step for step in tape.steps if step.target not in (float_of, number_of) or step.args[1] not in idle]
     return replace(tape, steps=steps)
 
 

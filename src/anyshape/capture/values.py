@@ -47,7 +47,7 @@ def _captured(
     if look is None:
         return capture_regions(traces, further, regions, side)  # Python may look at values on one side only
     asked = traces.until(traces.agreed.generic, look.key)
-    if look.value is None and right_either_way(traces, traces.agreed.generic, look):
+    if look.is_of_sizes and right_either_way(traces, traces.agreed.generic, look):
         return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
     if asked is None:
         raise CaptureFault(

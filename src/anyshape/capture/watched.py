@@ -50,11 +50,12 @@ class Decision:
     truth: bool
     where: SourceLine | None
     step: int = 0  # how many steps the tape had then
+    is_of_reads: bool = False  # of nothing but numbers that were read out of tensors
 
     @property
     def key(self) -> Any:
-        """The same decision in another run."""
-        return self.condition.text, self.where
+        """The same decision in another run. What was read goes by one name: a comparison of it has one answer."""
+        return self.condition.text, None if self.is_of_reads else self.where
 
 
 class Symbols:
@@ -78,6 +79,7 @@ class Watch:
     sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
     axes: dict[str, int] = field(default_factory=dict)  # which axis each of them is
     reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
+    listed: set[str] = field(default_factory=set)  # of those, the entries of lists
     places: dict[str, Any] = field(default_factory=dict)  # of those, where they were read
     floats: dict[str, float] = field(default_factory=dict)  # and floats
     # The tape's own value of a tensor, and its length: where a size of a tensor in between comes from, and when.
@@ -92,7 +94,7 @@ class Watch:
     _asked: Any = field(default_factory=WeakIdKeyDictionary)  # tensors, and the sizes that they go by
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
     _hashed: tuple[Any, tuple[int, ...]] = (None, ())
-    _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
+    _decided: set[Any] = field(default_factory=set)
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
         """The tensor's shape, of sizes that watch themselves."""
@@ -139,10 +141,12 @@ class Watch:
     def decide(self, condition: Formula, truth: bool) -> bool:
         """Notes a decision; what comes of it is what the numbers say, unless it is to be answered otherwise."""
         where = innermost_caller()
-        truth = self.answers.get((condition.text, where), truth)
-        if (condition, where) not in self._decided:
-            self._decided.add((condition, where))
-            self.decisions.append(Decision(condition, truth, where, self.length()))
+        is_of_reads = condition.names <= {*self.reads, *self.floats}
+        key = condition.text, None if is_of_reads else where
+        truth = self.answers.get(key, truth)
+        if key not in self._decided:
+            self._decided.add(key)
+            self.decisions.append(Decision(condition, truth, where, self.length(), is_of_reads))
         return truth
 
     def hashed_before(self, frame: FrameType, value: int) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from anyshape.capture.tape.steps import (
     either,
     compared,
     float_of,
+    leaves,
     number_of,
     repeated,
     rolled,
@@ -123,6 +124,13 @@ class _Scope:
             except LowerFault:
                 raise
             except Exception as error:  # a translation, torch's or the user's, may raise anything
+                if any(isinstance(leaf, Formula) for leaf in leaves((step.args, dict(step.kwargs)))):
+                    raise LowerFault(
+                        f"{schemas.name_of(step.target)} is given a number that is computed, and ONNX takes it as "
+                        "a constant only",
+                        where=step.where,
+                        hint="Write what it does with plain arithmetic, or give it a number that stands in the source.",
+                    ) from error
                 raise LowerFault(
                     f"no ONNX form of {step.target} could be made: {first_line(_innermost(error))}",
                     where=step.where,

@@ -28,7 +28,7 @@ from anyshape.capture.tape.steps import (
     number_of,
 )
 from anyshape.capture.tape.told import Told
-from anyshape.capture.watched import Measure, Symbols, Watch, plain_shape, watching
+from anyshape.capture.watched import Measure, Size, Symbols, Watch, plain_shape, watching
 from anyshape.dims.formula import Formula, Part
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
@@ -367,7 +367,10 @@ class _Reads(TorchFunctionMode):
             return self.read(torch.Tensor.tolist, (tensor,), result)
         self.recording.tape.lists.append((innermost_caller(), tuple(plain_shape(tensor))))
         if tensor.dim() == 0:
-            return self.read(torch.Tensor.item, (tensor,), result)
+            made = self.read(torch.Tensor.item, (tensor,), result)
+            if self.recording.tape.watch is not None and isinstance(made, Size):
+                self.recording.tape.watch.listed.update(made.formula.names)
+            return made
         return [self.read_all(tensor.select(0, k), item) for k, item in enumerate(result)]
 
 
