@@ -28,7 +28,10 @@ class Meanings:
     """What the sizes of tensors in between are, in dims: fitted to what the runs saw."""
 
     def __init__(
-        self, watches: Sequence[Watch | None], rows: Sequence[Sizes], earlier: Earlier | None = None,
+        self,
+        watches: Sequence[Watch | None],
+        rows: Sequence[Sizes],
+        earlier: Earlier | None = None,
         named: Collection[str] = (),
     ) -> None:
         self.rows = list(rows)

@@ -228,7 +228,6 @@ def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) ->
         fault.others = [row for row, asks in zip(rows, asking, strict=True) if not asks]
         raise fault
 
-
     return _check_floats(traces, sizes, tapes)
 
 
@@ -241,7 +240,7 @@ def _asked(read: Read) -> Asked:
 
 
 def _check_floats(traces: Traces, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
-    """Tapes with other floats; `CaptureFault` where a float that was read goes where it is not seen, or more of them are read at other sizes."""
+    """Tapes with other floats; `CaptureFault` where one goes where it is not seen, or a list has more at other sizes."""
     for tape in tapes:
         watch = tape.watch
         lost = {name for part in (watch.leaked if watch is not None else ()) for name in names_of(part)}

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from anyshape.capture.tape import Tape, expanded, functional, record
-from anyshape.capture.tape.stripped import unstripped
 from anyshape.capture.tape.steps import Number, Step, Value, compared, float_of, leaves, number_of, size_of
+from anyshape.capture.tape.stripped import unstripped
 from anyshape.capture.watched import Decision, Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
@@ -289,14 +289,20 @@ def _without_idle_numbers(tape: Tape) -> Tape:
     used: set[str] = set()
     for step in tape.steps:
         for leaf in leaves((step.args, dict(step.kwargs))):
-            parts = leaf.formulas if isinstance(leaf, Number) else (leaf,) if isinstance(leaf, Formula) else ()
+            parts = (
+                leaf.formulas if isinstance(leaf, Number) else (leaf,) if isinstance(leaf, Formula) else ()
+            )
             used = used.union(*(part.names for part in parts))
     watch = tape.watch
     if watch is not None:
-        parts = (*watch.used, *watch.numbers, *(decision.condition for decision in watch.decisions))
-        used = used.union(*map(names_of, parts))
+        conditions = [decision.condition for decision in watch.decisions]
+        used = used.union(
+            *(names_of(part) for parts in (watch.used, watch.numbers, conditions) for part in parts)
+        )
     idle = {*watch.floats, *watch.listed} - used if watch is not None else set()
-    steps = [step for step in tape.steps if step.target not in (float_of, number_of) or step.args[1] not in idle]
+    steps = [
+        step for step in tape.steps if step.target not in (float_of, number_of) or step.args[1] not in idle
+    ]
     return replace(tape, steps=steps)
 
 

@@ -49,12 +49,7 @@ def _captured(
     asked = traces.until(traces.agreed.generic, look.key)
     if look.is_of_sizes and right_either_way(traces, traces.agreed.generic, look):
         return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
-    if asked is None:
-        raise CaptureFault(
-            "Python decides by a number that depends on the values of a tensor: a graph can't follow it",
-            where=look.where,
-            hint="Ask a tensor instead (if (x > 0).any()), or compute both with torch.where.",
-        )
+    assert asked is not None  # the run that has the look
     question = repr(outline(asked))
     if question in known:  # asked before, of the same tensors
         return _captured(traces.answering({look.key: known[question]}), further, budget, known, regions)

@@ -621,7 +621,9 @@ def _unfollowed(name: str) -> Callable[..., Any]:
     return lambda *args, **kwargs: original(*map(plain, args), **kwargs)
 
 
-def _kind_of_float(name: str, op: str, change: Callable[[Any], Any], other: float | None) -> Callable[..., Any]:
+def _kind_of_float(
+    name: str, op: str, change: Callable[[Any], Any], other: float | None
+) -> Callable[..., Any]:
     """``math.isnan`` and its like as a comparison: with itself, or with infinity."""
     original = getattr(math, name)
 
@@ -646,7 +648,20 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any], float | None]] = {
     "isfinite": ("<", abs, math.inf),
 }
 # These ask the number itself, or are functions of other things.
-BY_ITSELF = ("floor", "ceil", "trunc", "prod", "factorial", "comb", "perm", "lcm", "fabs", "pow", *OF_MATH, *KINDS)
+BY_ITSELF = (
+    "floor",
+    "ceil",
+    "trunc",
+    "prod",
+    "factorial",
+    "comb",
+    "perm",
+    "lcm",
+    "fabs",
+    "pow",
+    *OF_MATH,
+    *KINDS,
+)
 UNFOLLOWED = tuple(
     name for name, item in vars(math).items() if callable(item) and name[0] != "_" and name not in BY_ITSELF
 )

@@ -64,14 +64,19 @@ def _expand_into(
         inner = dict(zip(parts.inputs, step.inputs, strict=True))
         for constant, tensor in parts.constants.items():
             made.constants[constant] = tensor
-        _expand_into(made, _at(_numbers_again(parts.steps, step), step.where), own, inner, parts_of, deepest - 1)
+        _expand_into(
+            made, _at(_numbers_again(parts.steps, step), step.where), own, inner, parts_of, deepest - 1
+        )
         for old, new in zip(step.outputs, parts.outputs, strict=False):
             if new is not None:
                 renamed[old] = inner.get(new, new)
 
 
 def _translated(step: Step, own: Collection[Any]) -> bool:
-    if step.target in (*NUMBERS, compared) or (("complex", step.target) if step.is_complex else step.target) in own:
+    if (
+        step.target in (*NUMBERS, compared)
+        or (("complex", step.target) if step.is_complex else step.target) in own
+    ):
         return True
     return torchlib.onnx_function(step.target, step.is_complex) is not None
 
@@ -85,7 +90,10 @@ def _numbers_again(steps: Sequence[Step], like: Step) -> list[Step]:
     given = {repr(leaf): leaf for leaf in leaves((like.args, dict(like.kwargs))) if isinstance(leaf, Number)}
     if not given:
         return list(steps)
-    return [step.mapped(lambda leaf: given.get(repr(leaf), leaf) if type(leaf) is float else leaf) for step in steps]
+    return [
+        step.mapped(lambda leaf: given.get(repr(leaf), leaf) if type(leaf) is float else leaf)
+        for step in steps
+    ]
 
 
 def _plain(leaf: Any) -> Any:

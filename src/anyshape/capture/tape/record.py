@@ -29,7 +29,7 @@ from anyshape.capture.tape.steps import (
 )
 from anyshape.capture.tape.told import Told
 from anyshape.capture.watched import Measure, Size, Symbols, Watch, plain_shape, watching
-from anyshape.dims.formula import Formula, Part
+from anyshape.dims.formula import Formula, Part, names_of
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge import control_flow, process, recorder, schemas
@@ -84,7 +84,9 @@ class _Recording:
         self.known = WeakIdKeyDictionary()
         self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
         self.unheard = 0
-        self.given: dict[str, tuple[Formula, ...]] = {}  # floats of values, as the function at hand is given them
+        self.given: dict[
+            str, tuple[Formula, ...]
+        ] = {}  # floats of values, as the function at hand is given them
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
@@ -363,18 +365,24 @@ class _Reads(TorchFunctionMode):
 
     def read_all(self, tensor: torch.Tensor, result: Any) -> Any:
         """The numbers of a tensor, each read by itself; a list of many, or of truths, is none that a graph has."""
-        if tensor.is_complex() or tensor.dtype == torch.bool or not 0 < math.prod(plain_shape(tensor)) <= MOST_READ:
+        if (
+            tensor.is_complex()
+            or tensor.dtype == torch.bool
+            or not 0 < math.prod(plain_shape(tensor)) <= MOST_READ
+        ):
             return self.read(torch.Tensor.tolist, (tensor,), result)
         self.recording.tape.lists.append((innermost_caller(), tuple(plain_shape(tensor))))
         if tensor.dim() == 0:
             made = self.read(torch.Tensor.item, (tensor,), result)
             if self.recording.tape.watch is not None and isinstance(made, Size):
-                self.recording.tape.watch.listed.update(made.formula.names)
+                self.recording.tape.watch.listed |= names_of(made.formula)
             return made
         return [self.read_all(tensor.select(0, k), item) for k, item in enumerate(result)]
 
 
-def _tensor_of_numbers(data: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Any:
+def _tensor_of_numbers(
+    data: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
+) -> Any:
     """What torch.tensor makes of numbers, by operators that are given them."""
     if isinstance(data, (list, tuple)):
         rows = [_tensor_of_numbers(item, dtype or torch.get_default_dtype()) for item in data]
