@@ -23,7 +23,7 @@ from anyshape.capture.tape import (
     rolled,
     rolled_up,
 )
-from anyshape.capture.tape.steps import NUMBERS, float_of, leaves
+from anyshape.capture.tape.steps import NUMBERS, float_of, leaves, size_of
 from anyshape.capture.traces import Traces, known_size, sizes_text
 from anyshape.capture.watched import Watch
 from anyshape.contract.agree import Agreed
@@ -180,6 +180,7 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
     """
     floats = {step.args[1] for step in tapes[0].steps if step.target is float_of}
     meaning = Meanings([tape.watch for tape in tapes], rows, named=floats)
+    meaning.named |= meaning.data & {step.args[1] for step in tapes[0].steps if step.target is size_of}
     columns: dict[tuple[Any, ...], Expr | Formula] = {}  # 3 is not 3.0: a type, then the values
     lost: dict[Expr, None] = {}
     watch = tapes[0].watch

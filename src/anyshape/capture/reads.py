@@ -30,11 +30,12 @@ from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
 from anyshape.inputs.variants import count_variants
 
-__all__ = ["Asked", "Look", "check_reads", "open_look", "outline", "right_either_way"]
+__all__ = ["Asked", "Look", "check_reads", "one_of_many", "open_look", "outline", "right_either_way"]
 
 Sizes = Mapping[str, int]
 
 MOST_LOOKS = 24
+MOST_EXACT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ def open_look(traces: Traces, sizes: Sizes) -> Look | None:
         if look.key not in traces.answers and _status(traces, sizes, look) == WAY:
             return look
     return None
+
+
+def one_of_many(traces: Traces) -> bool:
+    """Whether a size is asked for again and again, as by a loop over experts: each way of each would be too many."""
+    return sum(other.is_of_sizes for other in _looks(traces, traces.agreed.generic)) > MOST_EXACT
 
 
 def _looks(traces: Traces, sizes: Sizes) -> list[Look]:
@@ -240,7 +246,7 @@ def _asked(read: Read) -> Asked:
 
 
 def _check_floats(traces: Traces, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
-    """Tapes with other floats; `CaptureFault` where one goes where it is not seen, or a list has more at other sizes."""
+    """Tapes with other floats; `CaptureFault` where one is lost from sight, or a list has more at other sizes."""
     for tape in tapes:
         watch = tape.watch
         lost = {name for part in (watch.leaked if watch is not None else ()) for name in names_of(part)}

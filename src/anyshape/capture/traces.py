@@ -108,7 +108,7 @@ class Traces:
         )
 
     def _tidy(self, recorded: Tape) -> Tape:
-        recorded = _without_idle_numbers(recorded)
+        recorded = _with_sizes(_without_idle_numbers(recorded))
         made = expanded(functional(unstripped(recorded)).used_only(), self.own).used_only()
         made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
         made.told, made.lists = recorded.told, recorded.lists
@@ -304,6 +304,25 @@ def _without_idle_numbers(tape: Tape) -> Tape:
         step for step in tape.steps if step.target not in (float_of, number_of) or step.args[1] not in idle
     ]
     return replace(tape, steps=steps)
+
+
+def _with_sizes(tape: Tape) -> Tape:
+    """The tape with a name for each size that values may decide and that Python computes with, or hands on."""
+    watch = tape.watch
+    if watch is None or not tape.sized:
+        return tape
+    used = {name for parts in (watch.used, watch.numbers) for part in parts for name in names_of(part)}
+    known = {step.args[1] for step in tape.steps if step.target is size_of}
+    asked: dict[Value, list[Step]] = {}
+    for name, (value, axis) in watch.origins.items():
+        if value in tape.sized and name in used - known:
+            asked.setdefault(value, []).append(Step(size_of, (value, name, axis), {}, ()))
+    steps = [item for step in tape.steps for item in (step, *_of_any(asked, step.outputs))]
+    return replace(tape, steps=steps)
+
+
+def _of_any(asked: Mapping[Value, Sequence[Step]], outputs: Sequence[Value]) -> list[Step]:
+    return [step for value in outputs for step in asked.get(value, ())]
 
 
 def _value_of(part: Any, sizes: Sizes, tape: Tape) -> float | None:

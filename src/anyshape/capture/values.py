@@ -13,7 +13,7 @@ from typing import Any
 from anyshape.capture.decisions import explored
 from anyshape.capture.differential import first_rows, merged_tapes
 from anyshape.capture.program import Program
-from anyshape.capture.reads import Look, open_look, outline, right_either_way
+from anyshape.capture.reads import Look, one_of_many, open_look, outline, right_either_way
 from anyshape.capture.regions import MOST_REGIONS, capture_regions, common_shapes, split_at
 from anyshape.capture.tape import Split, Tape
 from anyshape.capture.traces import Traces
@@ -47,7 +47,7 @@ def _captured(
     if look is None:
         return capture_regions(traces, further, regions, side)  # Python may look at values on one side only
     asked = traces.until(traces.agreed.generic, look.key)
-    if look.is_of_sizes and right_either_way(traces, traces.agreed.generic, look):
+    if look.is_of_sizes and one_of_many(traces) and right_either_way(traces, traces.agreed.generic, look):
         return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
     assert asked is not None  # the run that has the look
     question = repr(outline(asked))

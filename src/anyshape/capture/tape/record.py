@@ -117,6 +117,8 @@ class _Recording:
             outputs = tuple(made) if many else () if made is None else (made,)
             step = Step(target, *given, outputs, where)
             self.tape.steps.append(step)
+            if counted_axes(target, args) or self.tape.sized.intersection(step.inputs):
+                self.tape.sized.update(value for value in outputs if value is not None)
             self.count_pieces(target, args, outputs)
             if target not in BY_SHAPE and self.valued.intersection(step.inputs):
                 self.valued.update(value for value in outputs if value is not None)

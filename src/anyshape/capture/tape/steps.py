@@ -273,6 +273,7 @@ class Tape:
     counted: dict[Any, int] = field(default_factory=dict)  # integers that values decide, by line and turn
     forgiven: list[SourceLine | None] = field(default_factory=list)  # operators that failed, and were caught
     lists: list[Any] = field(default_factory=list)  # lines that make a list of a tensor, and its shape
+    sized: set[Value] = field(default_factory=set)  # whose sizes values decide, or may
     told: Any = None  # what is no tensor in the result
 
     def used_only(self) -> Tape:
