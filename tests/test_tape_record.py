@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from anyshape.capture.tape import Tape, functional, play, record, tape_of
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.tape.steps import AXES, Step, Value, leaves, map_leaves, number_of, rolled
+from anyshape.capture.tape.steps import AXES, Step, Value, float_of, leaves, map_leaves, number_of, rolled
 from anyshape.errors import CaptureFault
 
 aten = torch.ops.aten
@@ -106,7 +106,6 @@ def test_a_tape_is_played_on_other_values() -> None:
     [
         (lambda x: x.sum().item(), 3.0),
         (lambda x: int(x[0]), 1),
-        (lambda x: x.tolist(), [1.0, 2.0]),
         (lambda x: bool((x > 0).all()), True),
         (lambda x: torch.equal(x, x + 0), True),
     ],
@@ -119,6 +118,12 @@ def test_where_python_looks_at_values_is_noted(look: Any, seen: Any) -> None:
 
     (read,) = record(function, [torch.tensor([1.0, 2.0])], {}).reads
     assert read.seen == seen and read.where is not None
+
+
+def test_each_number_of_a_list_is_read_by_itself() -> None:
+    tape = record(lambda x: [x * sum((x * 1).tolist())], [torch.tensor([1.0, 2.0])], {})
+    assert [read.seen for read in tape.reads] == [1.0, 2.0]
+    assert [step.target for step in tape.steps].count(float_of) == 2
 
 
 def test_values_know_shape_type_and_strides() -> None:

@@ -73,6 +73,10 @@ class Loaded:
 
         Options are ``attention_mask`` (0 for what a prompt is padded with on the left), and ``eos_token_id``.
         """
+        if not isinstance(self._runtime, OnnxRuntime):
+            raise InputError(
+                f"generation runs on {OnnxRuntime.name}, and this file runs on {self._runtime.name}"
+            )
         return continued(self._runtime, self.contract, input_ids, max_new_tokens, **options)
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any], caches: list[Any]) -> list[Any]:

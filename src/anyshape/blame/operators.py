@@ -19,7 +19,7 @@ from anyshape.blame.trace import Cause, capture_cause
 from anyshape.capture.program import Program
 from anyshape.capture.tape import Played, Split, Step, Tape, Value, chosen, play, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.tape.steps import either, map_leaves, number_of, repeated
+from anyshape.capture.tape.steps import NUMBERS, compared, either, map_leaves, repeated
 from anyshape.capture.tape.walk import bodies
 from anyshape.compare import Array, compare
 from anyshape.contract.contract import Contract
@@ -179,7 +179,7 @@ class _Search:
 
     def load(self, played: Played) -> _Alone | None:
         step, names, lowering = played.step, tuple(played.sizes), self.lowering
-        if step.target is number_of:
+        if step.target in (*NUMBERS, compared):
             return None
         try:
             model, places = lower_alone(step, names, opset=lowering.opset, translations=lowering.translations)

@@ -12,7 +12,7 @@ import torch
 from anyshape.capture import Traces
 from anyshape.capture.tape import Played, Split, Tape, chosen, play, rolled
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
-from anyshape.capture.tape.steps import either, leaves, number_of, repeated
+from anyshape.capture.tape.steps import NUMBERS, compared, either, leaves, repeated
 from anyshape.compare import compare
 from anyshape.contract.agree import Agreed
 from anyshape.errors import SourceLine
@@ -23,7 +23,7 @@ from anyshape.runtimes.onnx_runtime import to_numpy
 __all__ = ["Cause", "capture_cause"]
 
 # No operators: what only a tape for all sizes has, and control flow, of which the steps inside are compared.
-NOT_RUN = (rolled, chosen, either, repeated, number_of, sizes_tensor, index_tensor)
+NOT_RUN = (rolled, chosen, either, repeated, *NUMBERS, compared, sizes_tensor, index_tensor)
 MOST_SHOWN = 4  # numbers of a tensor
 
 

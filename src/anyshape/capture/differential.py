@@ -23,7 +23,7 @@ from anyshape.capture.tape import (
     rolled,
     rolled_up,
 )
-from anyshape.capture.tape.steps import leaves
+from anyshape.capture.tape.steps import NUMBERS, float_of, leaves, size_of
 from anyshape.capture.traces import Traces, known_size, sizes_text
 from anyshape.capture.watched import Watch
 from anyshape.contract.agree import Agreed
@@ -106,7 +106,9 @@ def merged_at(
     others = traces.with_other_values(rows[0])
     rows = [*rows, *(rows[0] for _ in others)]
     tapes += others
-    check_reads(traces, rows, tapes)
+    imagined = check_reads(traces, rows, tapes)
+    rows += [rows[0] for _ in imagined]
+    tapes += imagined
     _check_forgiven(tapes)
     tape = merged_tapes(traces, rows, tapes, boundaries, turns)
     outputs = tuple(tuple(_spoken(size) for size in value.shape) for value in tape.outputs)
@@ -134,6 +136,7 @@ def merged_tapes(
     contract = traces.agreed.contract
     names = tuple(dim.name for dim in contract.dims)
     fitter = Fitter([{**row, **_read(tape)} for row, tape in zip(rows, tapes, strict=True)], names)
+    fitter.spoken = _spoken_by(tapes, rows)
     fitter.boundaries, fitter.turns = tuple(boundaries), tuple(turns)
     fitter.computed, fitter.lost = _computed(tapes, rows, fitter.rows)
     shapes = [tuple(known_size(size) for size in item.shape) for item in contract.inputs]
@@ -146,8 +149,28 @@ def merged_tapes(
 Computed = tuple[dict[tuple[Any, ...], Expr | Formula], tuple[Expr, ...]]
 
 
-def _read(tape: Tape) -> dict[str, int]:
-    return {} if tape.watch is None else tape.watch.reads
+def _read(tape: Tape) -> dict[str, Any]:
+    """The numbers that the tape knows by name: integers and floats that were read, sizes that values decide."""
+    if tape.watch is None:
+        return {}
+    known = {**tape.watch.sizes, **tape.watch.reads, **tape.watch.floats}
+    return {name: known[name] for name in _named(tape) if name in known}
+
+
+def _named(tape: Tape) -> list[str]:
+    return [step.args[1] for step in tape.steps if step.target in NUMBERS]
+
+
+def _spoken_by(tapes: Sequence[Tape], rows: Sequence[Sizes]) -> Callable[[Formula], Formula | None]:
+    """What Python computed from values, in dims and in the names that all tapes have; None where a graph can't."""
+    named = set(_named(tapes[0])).intersection(*map(_named, tapes))
+    meaning = Meanings([tape.watch for tape in tapes], rows, named=named) if named else None
+
+    def spoken(formula: Formula) -> Formula | None:
+        over = None if meaning is None else meaning.of(formula, rows[0], data=True)
+        return over if over is not None and is_writable(over) else None
+
+    return spoken
 
 
 def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Sizes]) -> Computed:
@@ -155,13 +178,15 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
 
     A number of the model that has these values is that number: the simplest, where several are alike.
     """
-    meaning = Meanings([tape.watch for tape in tapes], rows)
+    floats = {step.args[1] for step in tapes[0].steps if step.target is float_of}
+    meaning = Meanings([tape.watch for tape in tapes], rows, named=floats)
+    meaning.named |= meaning.data & {step.args[1] for step in tapes[0].steps if step.target is size_of}
     columns: dict[tuple[Any, ...], Expr | Formula] = {}  # 3 is not 3.0: a type, then the values
     lost: dict[Expr, None] = {}
     watch = tapes[0].watch
     if watch is None:
         return {}, ()
-    data = {name for name in watch.reads if name in meaning.data and all(name in row for row in known)}
+    data = {name for name in meaning.named if name in meaning.data and all(name in row for row in known)}
     _add_used(columns, watch, meaning, rows, known, data)
     for name in rows[0]:  # a size itself is the simplest
         own = tuple(row[name] for row in known)
@@ -175,6 +200,8 @@ def _computed(tapes: Sequence[Tape], rows: Sequence[Sizes], known: Sequence[Size
         column = None if over is None or not over.names else _column(over, known)
         if over is None or column is None or all(item == column[0] for item in column):
             continue
+        if over.names & floats:
+            continue  # which of several equal numbers it is, PyTorch was told when it was given it
         whole = all(type(item) is int for item in column)
         made = as_expr(over) if whole else over if is_writable(over) else None
         if made is not None and (whole or all(type(item) is float for item in column)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from anyshape.capture.watched import Watch
@@ -28,7 +28,11 @@ class Meanings:
     """What the sizes of tensors in between are, in dims: fitted to what the runs saw."""
 
     def __init__(
-        self, watches: Sequence[Watch | None], rows: Sequence[Sizes], earlier: Earlier | None = None
+        self,
+        watches: Sequence[Watch | None],
+        rows: Sequence[Sizes],
+        earlier: Earlier | None = None,
+        named: Collection[str] = (),
     ) -> None:
         self.rows = list(rows)
         self.watches: list[Watch] = [watch for watch in watches if watch is not None]
@@ -43,19 +47,20 @@ class Meanings:
         for row, watch in zip(self.rows, self.watches, strict=True):
             same = next(other for k, other in enumerate(self.watches) if self.rows[k] == row)
             self.data |= {name for name, size in watch.sizes.items() if same.sizes.get(name, size) != size}
-        self.data |= {name for watch in self.watches for name in (*watch.reads, *watch.floats)}
+        self.named = {name for watch in self.watches for name in watch.reads} | set(named)
+        self.data |= {name for watch in self.watches for name in watch.floats} | self.named
         self.paths = [path_of(watch) for watch in self.watches]
 
     def of(self, formula: Formula, row: Sizes, *, data: bool = False) -> Formula | None:
         """A formula over the dims alone; None where a size in it is no expression of them.
 
-        With ``data``, what was read out of tensors may stay in it, by its name.
+        With ``data``, what was read out of tensors and is ``named`` on the tape may stay in it, by its name.
         """
         at = next(k for k, other in enumerate(self.rows) if other is row)
         replacements: dict[str, Expr | int] = {}
         for name in formula.names:
             if name in self.data:
-                if data and any(name in watch.reads for watch in self.watches):
+                if data and name in self.named:
                     continue
                 return None
             if is_reserved(name):

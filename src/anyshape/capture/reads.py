@@ -11,6 +11,7 @@ import functools
 import hashlib
 import linecache
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,19 +20,22 @@ import torch
 
 from anyshape.capture.program import Unseen
 from anyshape.capture.tape import Tape, play
-from anyshape.capture.tape.steps import Read, Value, leaves
-from anyshape.capture.traces import Traces
+from anyshape.capture.tape.merge import Apart, lined_up
+from anyshape.capture.tape.steps import NUMBERS, Read, Value, leaves
+from anyshape.capture.traces import CHECK, NOTHING, WAY, Traces
+from anyshape.capture.watched import Measure
 from anyshape.compare import same
+from anyshape.dims.formula import Part, names_of
 from anyshape.errors import CaptureFault, SourceLine
 from anyshape.inputs.case import OutOfMemory, Outputs, Refusal, answered
 from anyshape.inputs.variants import count_variants
 
-__all__ = ["Asked", "Look", "check_reads", "open_look", "outline", "right_either_way"]
+__all__ = ["Asked", "Look", "check_reads", "one_of_many", "open_look", "outline", "right_either_way"]
 
 Sizes = Mapping[str, int]
 
 MOST_LOOKS = 24
-NOTHING, CHECK, WAY = "nothing", "a check", "a way"
+MOST_EXACT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Look:
     truth: bool
     where: SourceLine | None
     value: Value | None  # the tensor whose truth it is; None for a comparison of numbers
+    is_of_sizes: bool = False  # a comparison of no float: of a size that values decide, or of an integer
 
 
 def open_look(traces: Traces, sizes: Sizes) -> Look | None:
@@ -52,6 +57,11 @@ def open_look(traces: Traces, sizes: Sizes) -> Look | None:
     return None
 
 
+def one_of_many(traces: Traces) -> bool:
+    """Whether a size is asked for again and again, as by a loop over experts: each way of each would be too many."""
+    return sum(other.is_of_sizes for other in _looks(traces, traces.agreed.generic)) > MOST_EXACT
+
+
 def _looks(traces: Traces, sizes: Sizes) -> list[Look]:
     """All looks of a run."""
     tape = traces.at(sizes)
@@ -59,8 +69,9 @@ def _looks(traces: Traces, sizes: Sizes) -> list[Look]:
     moving = _moving(traces, sizes)
     watch = tape.watch
     for decision in watch.decisions if watch is not None else ():
-        if decision.condition.names & moving:
-            found.append(Look(decision.key, decision.truth, decision.where, None))
+        if watch is not None and decision.condition.names & moving:
+            is_of_sizes = not decision.condition.names & watch.floats.keys()
+            found.append(Look(decision.key, decision.truth, decision.where, None, is_of_sizes))
     return found
 
 
@@ -199,8 +210,8 @@ class Asked(CaptureFault):
     others: Sequence[Sizes] = ()
 
 
-def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> None:
-    """`CaptureFault` where the tapes rely on values in a way that a graph can't follow."""
+def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) -> list[Tape]:
+    """Tapes with other floats read, that must be explained too; `CaptureFault` where a graph can't follow a read."""
     sizes = traces.agreed.generic
     settled = {*traces.answers, *(key for key, status in traces.settled.items() if status != WAY)}
     open_reads = [
@@ -217,15 +228,67 @@ def check_reads(traces: Traces, rows: Sequence[Sizes], tapes: Sequence[Tape]) ->
         for line in _right_anyway(traces, sizes, tapes[0], set(left)):
             left.pop(line, None)
     for where, read in left.items():
-        fault = Asked(
-            f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
-            where=where,
-            hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
-        )
+        fault = _asked(read)
         asking = [any(other.where == where for other in tape.reads) for tape in tapes]
         fault.rows = [row for row, asks in zip(rows, asking, strict=True) if asks]
         fault.others = [row for row, asks in zip(rows, asking, strict=True) if not asks]
         raise fault
+
+    return _check_floats(traces, sizes, tapes)
+
+
+def _asked(read: Read) -> Asked:
+    return Asked(
+        f"Python looks at the values of a tensor ({_short(read.seen)}): a graph can't follow what it does",
+        where=read.where,
+        hint="Compute it with tensors (torch.where instead of if), or move the check out of the model.",
+    )
+
+
+def _check_floats(traces: Traces, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
+    """Tapes with other floats; `CaptureFault` where one is lost from sight, or a list has more at other sizes."""
+    for tape in tapes:
+        watch = tape.watch
+        lost = {name for part in (watch.leaked if watch is not None else ()) for name in names_of(part)}
+        told = [part for item in tape.told or () for part in _parts_of(item)]
+        lost |= {name for part in told for name in names_of(part)}
+        names = [name for name in (watch.floats if watch is not None else ()) if name in lost]
+        if names and watch is not None:
+            raise _asked(_read_at(tape, watch.places[names[0]]))
+    counts = [Counter(step.where for step in tape.steps if step.target in NUMBERS) for tape in tapes]
+    for tape, count in zip(tapes, counts, strict=True):
+        for where, _ in tape.lists:
+            if count[where] != counts[0][where]:
+                raise _asked(next(read for read in tape.reads if read.where == where))
+    home = traces.at(sizes)
+    imagined = [other for other in traces.imagined(sizes) if _truths(other) == _truths(home)]
+    if not all(_lines_up(home, other) for other in imagined):
+        raise _asked(next(read for read in home.reads if type(read.seen) is float))
+    return imagined
+
+
+def _read_at(tape: Tape, place: Any) -> Read:
+    return next(read for read in tape.reads if ("read", *read.key) == place)
+
+
+def _parts_of(item: Any) -> Iterator[Part]:
+    if isinstance(item, Measure):
+        yield item.formula
+
+
+def _truths(tape: Tape) -> list[Any]:
+    """What the model decided by, on its way."""
+    decided = tape.watch.decisions if tape.watch is not None else ()
+    asked = [(read.key, read.seen) for read in tape.reads if isinstance(read.seen, bool)]
+    return [*asked, *((decision.key, decision.truth) for decision in decided)]
+
+
+def _lines_up(one: Tape, two: Tape) -> bool:
+    try:
+        lined_up([one, two])
+    except Apart:
+        return False
+    return True
 
 
 def _look_of(read: Read) -> Look:
@@ -233,8 +296,8 @@ def _look_of(read: Read) -> Look:
 
 
 def _is_open(read: Read) -> bool:
-    """An integer of one tensor goes on as a size that the graph computes."""
-    return read.value is None or type(read.seen) is not int
+    """A number of one tensor goes on as one that the graph computes."""
+    return read.value is None or type(read.seen) not in (int, float)
 
 
 def _right_anyway(
@@ -270,6 +333,8 @@ def _variants(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """The inputs with one of them all ones, all zeros, or the other way round."""
     for number, tensor in enumerate(tensors):
         changes = [torch.ones_like(tensor), torch.zeros_like(tensor)]
+        if tensor.is_floating_point():
+            changes += [-tensor.abs() - 1, tensor.abs() + 1]
         changes.append(
             ~tensor
             if tensor.dtype == torch.bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -10,11 +11,12 @@ from typing import Any, TypeVar
 import torch
 
 from anyshape.capture.tape import Tape, expanded, functional, record
+from anyshape.capture.tape.steps import Number, Step, Value, compared, float_of, leaves, number_of, size_of
 from anyshape.capture.tape.stripped import unstripped
-from anyshape.capture.watched import Integer, Real, Symbols, speaking
+from anyshape.capture.watched import Decision, Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
-from anyshape.dims.formula import Formula
+from anyshape.dims.formula import Formula, names_of
 from anyshape.errors import CaptureFault
 from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
@@ -29,9 +31,16 @@ __all__ = ["Traces", "known_size", "sizes_text"]
 Sizes = Mapping[str, int]
 Answer = TypeVar("Answer")
 
+NOTHING, CHECK, WAY = "nothing", "a check", "a way"  # what may hang on a question about values
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
 MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
+INSTEAD: tuple[Callable[[float], float], ...] = (
+    lambda value: 1.375 * value + 0.1171875,
+    lambda value: 0.0,
+    lambda value: -value - 1,
+    lambda value: math.nan,
+)
 MORE = (2, 1, -1)  # an index has an end, and a loop of one round more is hardly one
 
 
@@ -113,7 +122,7 @@ class Traces:
         sizes: Sizes,
         tensors: Sequence[torch.Tensor],
         more: Mapping[Any, bool] | None = None,
-        more_at: Mapping[Any, int] | None = None,
+        more_at: Mapping[Any, float] | None = None,
     ) -> Tape:
         """The tape of one run: without writes, of operators that have a translation."""
         return self._tidy(self.record(sizes, tensors, more, more_at))
@@ -121,6 +130,10 @@ class Traces:
     def until(self, sizes: Sizes, key: Any, seed: int = 0) -> Tape | None:
         """The tape of what a look at values sees; None if it is not there at these sizes."""
         recorded = self.record(sizes, self.tensors(sizes, seed))
+        decided = recorded.watch.decisions if recorded.watch is not None else ()
+        decision = next((decision for decision in decided if decision.key == key), None)
+        if decision is not None:
+            return self._tidy(_comparing(recorded, decision))
         read = next((read for read in recorded.reads if read.key == key and read.value is not None), None)
         if read is None or read.value is None:
             return None
@@ -130,9 +143,10 @@ class Traces:
         )
 
     def _tidy(self, recorded: Tape) -> Tape:
+        recorded = _with_sizes(_without_idle_numbers(recorded))
         made = expanded(functional(unstripped(recorded)).used_only(), self.own).used_only()
         made.watch, made.counted, made.forgiven = recorded.watch, recorded.counted, recorded.forgiven
-        made.told = recorded.told
+        made.told, made.lists = recorded.told, recorded.lists
         return made
 
     def tensors(self, sizes: Sizes, seed: int = 0) -> list[torch.Tensor]:
@@ -185,6 +199,31 @@ class Traces:
                 return found
         return None
 
+    def imagined(self, sizes: Sizes) -> list[Tape]:
+        """Tapes in which all floats that are read out of tensors are others for once.
+
+        Every comparison of them is answered as it was: what the model does otherwise now, it does unseen. Where it
+        goes another way by the values of tensors, or does not run, nothing is known of that.
+        """
+        here = self.at(sizes)
+        if here.watch is None or not here.watch.floats:
+            return []
+        floats, made = here.watch.floats, []
+        places = {here.watch.places[name]: value for name, value in floats.items()}
+        hanging = {d.key: d.truth for d in here.watch.decisions if d.condition.names & floats.keys()}
+        for number, instead in enumerate(INSTEAD):
+            key = (*sorted(sizes.items()), "imagined", str(number))
+            if key not in self.known:
+                shifts = {place: instead(value) - value for place, value in places.items()}
+                try:
+                    self.known[key] = self.of_run(sizes, self.tensors(sizes), hanging, shifts)
+                except CaptureFault as fault:
+                    self.known[key] = fault
+            found = self.known[key]
+            if isinstance(found, Tape):
+                made.append(found)
+        return made
+
     def _counting(self, sizes: Sizes, tapes: Sequence[Tape]) -> Tape | None:
         """The tape with one row more wherever values decide a size that was the same so far: it is no number for that.
 
@@ -223,8 +262,9 @@ class Traces:
         """The traces of the same module, with these answers to questions about values."""
         made = Traces(self.case, self.agreed, self.own)
         made.answers = {**self.answers, **answers}
-        made.symbols, made._numbers, made.settled = self.symbols, self._numbers, self.settled
-        made.exporting = self.exporting
+        made.symbols, made._numbers, made.exporting = self.symbols, self._numbers, self.exporting
+        # What does not matter after one answer may matter after another: `if a and b`.
+        made.settled = {key: status for key, status in self.settled.items() if status == CHECK}
         return made
 
     def as_called(self) -> Traces:
@@ -237,6 +277,7 @@ class Traces:
         """The same traces under another agreement."""
         made = self.answering({})
         made.agreed, made.known, made.in_vain, made.held = agreed, self.known, self.in_vain, self.held
+        made.settled = self.settled
         return made
 
     def record(
@@ -244,7 +285,7 @@ class Traces:
         sizes: Sizes,
         tensors: Sequence[torch.Tensor],
         more: Mapping[Any, bool] | None = None,
-        more_at: Mapping[Any, int] | None = None,
+        more_at: Mapping[Any, float] | None = None,
     ) -> Tape:
         """The tape of one run, as it was run; ``more`` are further answers, ``more_at`` where to count one more."""
         case, answers = self.case, {**self.answers, **(more or {})}
@@ -266,6 +307,63 @@ class Traces:
             ) from made.error
         made.told = told
         return made
+
+
+def _comparing(recorded: Tape, decision: Decision) -> Tape:
+    """The tape of a decision's truth: of the numbers that were read until then, and of the sizes that it asks for."""
+    assert recorded.watch is not None
+    steps, origins = recorded.steps[: decision.step], recorded.watch.origins
+    for name in sorted(decision.condition.names & origins.keys()):
+        value, axis = origins[name]
+        steps.append(Step(size_of, (value, name, axis), {}, (), decision.where))
+    truth = Value((), torch.bool)
+    steps.append(Step(compared, (decision.condition,), {}, (truth,), decision.where))
+    before = [read for read in recorded.reads if read.step <= decision.step]
+    return replace(recorded, steps=steps, outputs=[truth], reads=before)
+
+
+def _without_idle_numbers(tape: Tape) -> Tape:
+    """The tape without the numbers that were read and never used: of a list, the model may take some only.
+
+    An integer that was read by itself stays: Python may have made a plain one of it.
+    """
+    used: set[str] = set()
+    for step in tape.steps:
+        for leaf in leaves((step.args, dict(step.kwargs))):
+            parts = (
+                leaf.formulas if isinstance(leaf, Number) else (leaf,) if isinstance(leaf, Formula) else ()
+            )
+            used = used.union(*(part.names for part in parts))
+    watch = tape.watch
+    if watch is not None:
+        conditions = [decision.condition for decision in watch.decisions]
+        used = used.union(
+            *(names_of(part) for parts in (watch.used, watch.numbers, conditions) for part in parts)
+        )
+    idle = {*watch.floats, *watch.listed} - used if watch is not None else set()
+    steps = [
+        step for step in tape.steps if step.target not in (float_of, number_of) or step.args[1] not in idle
+    ]
+    return replace(tape, steps=steps)
+
+
+def _with_sizes(tape: Tape) -> Tape:
+    """The tape with a name for each size that values may decide and that Python computes with, or hands on."""
+    watch = tape.watch
+    if watch is None or not tape.sized:
+        return tape
+    used = {name for parts in (watch.used, watch.numbers) for part in parts for name in names_of(part)}
+    known = {step.args[1] for step in tape.steps if step.target is size_of}
+    asked: dict[Value, list[Step]] = {}
+    for name, (value, axis) in watch.origins.items():
+        if value in tape.sized and name in used - known:
+            asked.setdefault(value, []).append(Step(size_of, (value, name, axis), {}, ()))
+    steps = [item for step in tape.steps for item in (step, *_of_any(asked, step.outputs))]
+    return replace(tape, steps=steps)
+
+
+def _of_any(asked: Mapping[Value, Sequence[Step]], outputs: Sequence[Value]) -> list[Step]:
+    return [step for value in outputs for step in asked.get(value, ())]
 
 
 def _value_of(part: Any, sizes: Sizes, tape: Tape) -> float | None:

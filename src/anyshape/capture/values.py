@@ -13,7 +13,7 @@ from typing import Any
 from anyshape.capture.decisions import explored
 from anyshape.capture.differential import first_rows, merged_tapes
 from anyshape.capture.program import Program
-from anyshape.capture.reads import Look, open_look, outline, right_either_way
+from anyshape.capture.reads import Look, one_of_many, open_look, outline, right_either_way
 from anyshape.capture.regions import MOST_REGIONS, capture_regions, common_shapes, split_at
 from anyshape.capture.tape import Split, Tape
 from anyshape.capture.traces import Traces
@@ -46,16 +46,11 @@ def _captured(
     look = open_look(traces, traces.agreed.generic)
     if look is None:
         return capture_regions(traces, further, regions, side)  # Python may look at values on one side only
-    if look.value is None and right_either_way(traces, traces.agreed.generic, look):
-        return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
-    if look.value is None:
-        raise CaptureFault(
-            "Python decides by a number that depends on the values of a tensor: a graph can't follow it",
-            where=look.where,
-            hint="Ask a tensor instead (if (x > 0).any()), or compute both with torch.where.",
-        )
     asked = traces.until(traces.agreed.generic, look.key)
-    question = repr(outline(asked)) if asked is not None else ""
+    if look.is_of_sizes and one_of_many(traces) and right_either_way(traces, traces.agreed.generic, look):
+        return _captured(traces.answering({look.key: look.truth}), further, budget, known, regions)
+    assert asked is not None  # the run that has the look
+    question = repr(outline(asked))
     if question in known:  # asked before, of the same tensors
         return _captured(traces.answering({look.key: known[question]}), further, budget, known, regions)
     budget[0] -= 1

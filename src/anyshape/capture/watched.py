@@ -25,7 +25,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape.dims import Expr
-from anyshape.dims.formula import COMPUTE, Formula, Part
+from anyshape.dims.formula import COMPUTE, Formula, Part, names_of
 from anyshape.dims.names import seen_size
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
@@ -39,6 +39,7 @@ READ = -1  # in the place of an axis
 SHAPE: Any = torch.Tensor.shape
 SIZE = torch.Tensor.size
 LEN = len
+FABS, POW = math.fabs, math.pow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,13 @@ class Decision:
     condition: Formula
     truth: bool
     where: SourceLine | None
+    step: int = 0  # how many steps the tape had then
+    is_of_reads: bool = False  # of nothing but numbers that were read out of tensors
 
     @property
     def key(self) -> Any:
-        """The same decision in another run."""
-        return self.condition.text, self.where
+        """The same decision in another run. What was read goes by one name: a comparison of it has one answer."""
+        return self.condition.text, None if self.is_of_reads else self.where
 
 
 class Symbols:
@@ -76,8 +79,13 @@ class Watch:
     sizes: dict[str, int] = field(default_factory=dict)  # of tensors in between
     axes: dict[str, int] = field(default_factory=dict)  # which axis each of them is
     reads: dict[str, int] = field(default_factory=dict)  # integers that were read out of tensors
+    listed: set[str] = field(default_factory=set)  # of those, the entries of lists
     places: dict[str, Any] = field(default_factory=dict)  # of those, where they were read
     floats: dict[str, float] = field(default_factory=dict)  # and floats
+    # The tape's own value of a tensor, and its length: where a size of a tensor in between comes from, and when.
+    value_of: Callable[[Any], Any] = lambda tensor: None
+    length: Callable[[], int] = lambda: 0
+    origins: dict[str, tuple[Any, int]] = field(default_factory=dict)  # values and axes, of sizes in between
     decisions: list[Decision] = field(default_factory=list)
     numbers: dict[Formula, float] = field(default_factory=dict)  # what was computed
     used: dict[Part, None] = field(default_factory=dict)  # what PyTorch's functions were given
@@ -86,7 +94,7 @@ class Watch:
     _asked: Any = field(default_factory=WeakIdKeyDictionary)  # tensors, and the sizes that they go by
     _turns: dict[SourceLine | None, int] = field(default_factory=dict)
     _hashed: tuple[Any, tuple[int, ...]] = (None, ())
-    _decided: set[tuple[Formula, SourceLine | None]] = field(default_factory=set)
+    _decided: set[Any] = field(default_factory=set)
 
     def shape(self, tensor: torch.Tensor) -> torch.Size:
         """The tensor's shape, of sizes that watch themselves."""
@@ -98,10 +106,12 @@ class Watch:
         if asked is None or tuple(map(_plain, asked)) != sizes:
             where = innermost_caller()
             turn = self._turns[where] = self._turns.get(where, 0) + 1
-            asked = []
+            asked, value = [], self.value_of(tensor)
             for axis, size in enumerate(sizes):
                 name = self.symbols.name(where, turn, axis)
                 self.sizes[name], self.axes[name] = size, axis
+                if value is not None:
+                    self.origins[name] = value, axis
                 asked.append(Size(size, Expr.of(name)))
             self._asked[tensor] = asked
         return torch.Size(asked)
@@ -116,21 +126,27 @@ class Watch:
             self.reads[name] = value
         return Size(value, Expr.of(name))
 
-    def read_float(self, value: float) -> Measure:
-        """A float that Python read out of a tensor: what it is compared with is a decision on values."""
+    def read_float(self, value: float) -> tuple[str, Measure]:
+        """A float that Python read out of a tensor, and its name: what it is compared with is a decision on values."""
         where = innermost_caller()
         turn = self._turns[where] = self._turns.get(where, 0) + 1
         name = self.symbols.name(where, turn, READ)
         self.floats[name] = value
-        return Measure(value, Expr.of(name))
+        return name, Measure(value, Formula("float", (Expr.of(name),)))  # a name alone is an integer
+
+    def hangs_on_values(self, part: Part) -> bool:
+        """Whether something was read out of a tensor for it."""
+        return any(name in self.reads or name in self.floats for name in names_of(part))
 
     def decide(self, condition: Formula, truth: bool) -> bool:
         """Notes a decision; what comes of it is what the numbers say, unless it is to be answered otherwise."""
         where = innermost_caller()
-        truth = self.answers.get((condition.text, where), truth)
-        if (condition, where) not in self._decided:
-            self._decided.add((condition, where))
-            self.decisions.append(Decision(condition, truth, where))
+        is_of_reads = condition.names <= {*self.reads, *self.floats}
+        key = condition.text, None if is_of_reads else where
+        truth = self.answers.get(key, truth)
+        if key not in self._decided:
+            self._decided.add(key)
+            self.decisions.append(Decision(condition, truth, where, self.length(), is_of_reads))
         return truth
 
     def hashed_before(self, frame: FrameType, value: int) -> tuple[int, ...]:
@@ -310,9 +326,27 @@ class Measure(float):
         return made
 
     def __reduce__(self) -> Any:
-        return float, (float.__float__(self),)
+        return float, (_lost(self),)
 
-    __hash__ = float.__hash__
+    def __hash__(self) -> int:
+        return float.__hash__(_lost(self))
+
+    def __str__(self) -> str:
+        return format(self)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(_lost(self), spec)
+
+    def __float__(self) -> float:
+        return _lost(self)
+
+    def hex(self) -> str:
+        return _lost(self).hex()
+
+    def as_integer_ratio(self) -> tuple[int, int]:
+        return _lost(self).as_integer_ratio()
 
     __array_function__ = Size.__array_function__
     __array_ufunc__ = Size.__array_ufunc__
@@ -405,6 +439,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Size):
         return int.__add__(value, 0)
     return float.__add__(value, 0.0) if isinstance(value, Measure) else value
+
+
+def _lost(value: Measure) -> float:
+    """The number without its formula: what becomes of it is not seen."""
+    number: float = _plain(value)
+    if _watch is not None and not _watch.paused and _watch.hangs_on_values(value.formula):
+        _watch.leak(value.formula, number, ())
+    return number
 
 
 def _part(value: Any) -> Part:
@@ -533,11 +575,23 @@ def _extreme(name: str) -> Callable[..., Any]:
                 if len(args) == 1 and _is_iterable(args[0])
                 else original(*args, **kwargs)
             )
+        if _watch is not None and any(_watch.hangs_on_values(_part(value)) for value in values):
+            return _extreme_of_values(name, values)
         for value in values[1:]:
             _made("<=", values[0], value)  # which of them it is, is a decision
         return _made(name, *values)
 
     return chosen
+
+
+def _extreme_of_values(name: str, values: Sequence[Any]) -> Any:
+    """A graph computes it, and no decision is needed, unless it could be an integer or a float."""
+    if len({isinstance(value, float) for value in values}) == 1:
+        return _made(name, *values)
+    best = values[0]
+    for value in values[1:]:
+        best = value if _made("<" if name == "min" else ">", value, best) else best
+    return best
 
 
 def _is_iterable(value: Any) -> bool:
@@ -555,7 +609,62 @@ def _of_math(name: str) -> Callable[..., Any]:
     return function
 
 
+def _unfollowed(name: str) -> Callable[..., Any]:
+    """A function of math that has no formula: what it makes of a number is a plain one."""
+    original = getattr(math, name)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(plain, value))
+        return _lost(value) if isinstance(value, Measure) else value
+
+    return lambda *args, **kwargs: original(*map(plain, args), **kwargs)
+
+
+def _kind_of_float(
+    name: str, op: str, change: Callable[[Any], Any], other: float | None
+) -> Callable[..., Any]:
+    """``math.isnan`` and its like as a comparison: with itself, or with infinity."""
+    original = getattr(math, name)
+
+    def function(value: Any) -> bool:
+        if not isinstance(value, Measure):
+            return bool(original(value))
+        return bool(_made(op, change(value), value if other is None else other))
+
+    return function
+
+
+def _power(base: Any, exponent: Any) -> float:
+    if isinstance(base, Measure) or isinstance(exponent, Measure):
+        return _made("**", base, exponent)  # type: ignore[no-any-return]
+    return POW(base, exponent)
+
+
 OF_MATH = ("sqrt", "log", "log2", "log10", "exp", "isqrt", "gcd")
+KINDS: dict[str, tuple[str, Callable[[Any], Any], float | None]] = {
+    "isnan": ("!=", lambda value: value, None),
+    "isinf": ("==", abs, math.inf),
+    "isfinite": ("<", abs, math.inf),
+}
+# These ask the number itself, or are functions of other things.
+BY_ITSELF = (
+    "floor",
+    "ceil",
+    "trunc",
+    "prod",
+    "factorial",
+    "comb",
+    "perm",
+    "lcm",
+    "fabs",
+    "pow",
+    *OF_MATH,
+    *KINDS,
+)
+UNFOLLOWED = tuple(
+    name for name, item in vars(math).items() if callable(item) and name[0] != "_" and name not in BY_ITSELF
+)
 
 
 def _replacements() -> Sequence[tuple[Any, str, Callable[..., Any]]]:
@@ -566,4 +675,8 @@ def _replacements() -> Sequence[tuple[Any, str, Callable[..., Any]]]:
         (builtins, "len", _len),
         *((builtins, name, _extreme(name)) for name in ("min", "max")),
         *((math, name, _of_math(name)) for name in OF_MATH),
+        *((math, name, _kind_of_float(name, *how)) for name, how in KINDS.items()),
+        *((math, name, _unfollowed(name)) for name in UNFOLLOWED),
+        (math, "fabs", lambda value: abs(value) if isinstance(value, Measure) else FABS(value)),
+        (math, "pow", _power),
     )

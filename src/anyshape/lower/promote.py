@@ -13,7 +13,7 @@ from anyshape.dims import Expr, Real
 from anyshape.dims.formula import Formula
 from anyshape.torch_bridge import schemas, torchlib
 
-__all__ = ["promoted"]
+__all__ = ["promoted", "rounded"]
 
 aten = torch.ops.aten
 # These take their arguments in the type of their result, though they are not element by element.
@@ -43,10 +43,16 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
     packet = getattr(step.target, "overloadpacket", None)
     first = SELECTS.get(packet, 0) if packet is not None else 0
 
-    def cast(leaf: Any) -> Any:
+    plain = _of_plain_numbers(step)
+
+    def alone(leaf: Any) -> Any:
         made = convert(leaf)
+        return _cast(made, plain, ir.Shape([])) if isinstance(leaf, (Real, Formula)) else made
+
+    def cast(leaf: Any) -> Any:
         if wanted is None:
-            return made
+            return alone(leaf)
+        made = convert(leaf)
         if wanted.is_complex:
             return (
                 _paired(made, leaf, wanted) if isinstance(leaf, Value) and not leaf.dtype.is_complex else made
@@ -59,7 +65,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
             return float(leaf)  # with a fraction as its alternative, no tensor tells the type
         return made
 
-    args = [map_leaves(cast if k >= first else convert, item) for k, item in enumerate(step.args)]
+    args = [map_leaves(cast if k >= first else alone, item) for k, item in enumerate(step.args)]
     if wanted is not None and wanted.is_complex:
         places = schemas.tensor_arguments(step.target)
         args = [
@@ -68,7 +74,7 @@ def promoted(step: Step, convert: Callable[[Any], Any]) -> tuple[list[Any], dict
         ]
     kwargs = {}
     for key, item in step.kwargs.items():
-        made = map_leaves(convert, item)
+        made = map_leaves(alone, item)
         kwargs[key] = -1 if key == "dtype" and made is None else made
     return args, kwargs
 
@@ -99,8 +105,34 @@ def _paired(value: ir.Value, leaf: Value, wanted: torch.dtype) -> ir.Value:
     return made
 
 
+def _of_plain_numbers(step: Step) -> torch.dtype:
+    """The type of a number that is not brought to that of tensors: as exact as the result can tell."""
+    narrow = not step.outputs or step.outputs[0] is None or step.outputs[0].dtype in (torch.float32, *HALVES)
+    return torch.float32 if narrow else torch.float64
+
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def rounded(step: Step, result: Any) -> Any:
+    """The result of a step in its own type, where it was computed in a wider one."""
+    return _cast(result, step.outputs[0].dtype, None) if _is_widened(step) else result
+
+
+def _is_widened(step: Step) -> bool:
+    """Whether half numbers meet one that Python computed, which may be beyond theirs: PyTorch computes in float."""
+    if not step.outputs or step.outputs[0] is None or step.outputs[0].dtype not in HALVES:
+        return False
+    pointwise = torch.Tag.pointwise in getattr(step.target, "tags", ())
+    return pointwise and any(isinstance(leaf, Formula) for leaf in step.args)
+
+
 def _computed_in(step: Step) -> torch.dtype | None:
     """The type that tensors are brought to first, None if each keeps its own."""
+    return torch.float32 if _is_widened(step) else _brought_to(step)
+
+
+def _brought_to(step: Step) -> torch.dtype | None:
     target, tensors = step.target, step.inputs
     packet = getattr(target, "overloadpacket", None)
     if not tensors or not step.outputs or step.outputs[0] is None:

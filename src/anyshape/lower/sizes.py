@@ -95,15 +95,21 @@ class SizeNodes:
         return self.add("Constant", [], {"value": ir.tensor(np.asarray(numbers, np.int64))})
 
     def real(self, real: Real | Formula) -> ir.Value:
-        """A float scalar over sizes, computed in double precision."""
+        """A scalar over sizes, in double precision."""
         if isinstance(real, Formula):
-            return self.add("Cast", [self._as_double(real)], {"to": ir.DataType.FLOAT})
+            return self._as_double(real)
         top, bottom = self._double(self.size(real.numerator)), self._double(self.size(real.denominator))
         ratio = self.add("Div", [top, bottom], {})
         if real.kind != "ratio":
             ratio = self.add("Sqrt" if real.kind == "root" else "Log", [ratio], {})
         factor = self.add("Constant", [], {"value": ir.tensor(np.asarray(real.factor, np.float64))})
-        return self.add("Cast", [self.add("Mul", [ratio, factor], {})], {"to": ir.DataType.FLOAT})
+        return self.add("Mul", [ratio, factor], {})
+
+    def truth(self, condition: Formula) -> ir.Value:
+        """A boolean scalar: whether a comparison of numbers holds, as Python compares them."""
+        made = self.add("Cast", [self._as_whole(condition)], {"to": ir.DataType.BOOL})
+        made.dtype, made.shape = ir.DataType.BOOL, ir.Shape([])
+        return made
 
     def _size(self, size: Expr) -> ir.Value:
         total: ir.Value | None = None
@@ -151,13 +157,30 @@ class SizeNodes:
         if part.op == "float":
             return made[0]
         if part.op in ("//", "%"):
-            down = self.add("Floor", [self.add("Div", made, {})], {})
-            return (
-                down
-                if part.op == "//"
-                else self.add("Sub", [made[0], self.add("Mul", [down, made[1]], {})], {})
-            )
+            return self._divided(part.op, *made)
+        if part.op in ("min", "max"):
+            return self._extreme(part.op, made)
         return self.add(OF_FLOATS[part.op], made, {})
+
+    def _divided(self, op: str, top: ir.Value, bottom: ir.Value) -> ir.Value:
+        """Python's ``//`` and ``%`` of floats: by the exact rest, which has the sign of the divisor."""
+        zero = self._as_double(0.0)
+        rest = self.add("Mod", [top, bottom], {"fmod": 1})
+        signs = [self.add("Less", [side, zero], {}) for side in (rest, bottom)]
+        is_none = self.add("Equal", [rest, zero], {})
+        apart = self.add("And", [self.add("Xor", signs, {}), self.add("Not", [is_none], {})], {})
+        rest = self.add("Where", [apart, self.add("Add", [rest, bottom], {}), rest], {})
+        if op == "%":
+            return rest
+        return self.add("Round", [self.add("Div", [self.add("Sub", [top, rest], {}), bottom], {})], {})
+
+    def _extreme(self, op: str, values: Sequence[ir.Value]) -> ir.Value:
+        """Python's min and max, which keep the first of equal numbers, and do not mind NaN."""
+        best = values[0]
+        for value in values[1:]:
+            better = self.add("Less" if op == "min" else "Greater", [value, best], {})
+            best = self.add("Where", [better, value, best], {})
+        return best
 
     def _exact_log(self, made: ir.Value, number: ir.Value, base: ir.Value) -> ir.Value:
         """A logarithm that is a whole number where it should be, as Python's log10 and log2 are."""

@@ -18,11 +18,15 @@ from anyshape.capture.tape.steps import (
     Tape,
     Value,
     chosen,
+    compared,
     either,
+    float_of,
+    leaves,
     map_leaves,
     number_of,
     repeated,
     rolled,
+    size_of,
 )
 from anyshape.contract.contract import Contract
 from anyshape.dims import Expr, Real, Relation, names
@@ -31,7 +35,7 @@ from anyshape.errors import LowerFault
 from anyshape.lower.custom import Kept, missing, nothing_to_hold_to
 from anyshape.lower.empty import ask_first, mark
 from anyshape.lower.operators import COMPLEX
-from anyshape.lower.promote import promoted
+from anyshape.lower.promote import promoted, rounded
 from anyshape.lower.sizes import SizeNodes, axis_sources
 from anyshape.source.lines import first_line
 from anyshape.torch_bridge import schemas, torchlib
@@ -127,6 +131,13 @@ class _Scope:
                     raise
                 raise LowerFault(fault.what, where=step.where, hint=fault.hint) from None
             except Exception as error:  # a translation, torch's or the user's, may raise anything
+                if any(isinstance(leaf, Formula) for leaf in leaves((step.args, dict(step.kwargs)))):
+                    raise LowerFault(
+                        f"{schemas.name_of(step.target)} is given a number that is computed, and ONNX takes it as "
+                        "a constant only",
+                        where=step.where,
+                        hint="Write what it does with plain arithmetic, or give it a number that stands in the source.",
+                    ) from error
                 raise LowerFault(
                     f"no ONNX form of {step.target} could be made: {first_line(_innermost(error))}",
                     where=step.where,
@@ -217,6 +228,15 @@ class _Scope:
                 self._keep(step, self._told_loop(step.body, *step.args))
             elif step.target is index_tensor:
                 self._keep(step, self._by_index(*step.args))
+            elif step.target is size_of:
+                shape = self._add("Shape", [self.values[step.args[0]]], {})
+                axis = self.sizes.constant(step.args[2])
+                self.sizes.made[Expr.of(step.args[1])] = self._add("Gather", [shape, axis], {"axis": 0})
+            elif step.target is compared:
+                self._keep(step, self.sizes.truth(step.args[0]))
+            elif step.target is float_of:
+                flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
+                self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.DOUBLE})
             elif step.target is number_of:
                 flat = self._add("Reshape", [self.values[step.args[0]], self.sizes.constants([])], {})
                 self.sizes.made[Expr.of(step.args[1])] = self._add("Cast", [flat], {"to": ir.DataType.INT64})
@@ -228,7 +248,7 @@ class _Scope:
     def _call(self, step: Step, function: Callable[..., Any]) -> None:
         if not isinstance(function, Kept):
             args, kwargs = promoted(step, self._argument)
-            self._keep(step, function(*args, **kwargs))
+            self._keep(step, rounded(step, function(*args, **kwargs)))
             return
         function.check(step, self.inside)
         args, kwargs = map_leaves(self._argument, (step.args, dict(step.kwargs)))
@@ -344,7 +364,7 @@ class _Scope:
             return made
         if isinstance(leaf, (Real, Formula)):
             made = self.sizes.real(leaf)
-            made.dtype, made.shape = ir.DataType.FLOAT, ir.Shape([])
+            made.dtype, made.shape = ir.DataType.DOUBLE, ir.Shape([])
             return made
         return torchlib.onnx_argument(leaf)
 

@@ -82,7 +82,7 @@ def _handed_on(mode: Any, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     return HAND_ON(mode, func, *args, **kwargs)
 
 
-HAND_ON = _library.utils.handle_dispatch_mode
+HAND_ON: Any = _library.utils.handle_dispatch_mode
 
 
 @contextlib.contextmanager

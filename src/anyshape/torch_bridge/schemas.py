@@ -181,9 +181,17 @@ def viewed_argument(target: Any) -> int | None:
 
 def for_tensors(target: Any) -> Any:
     """The overload that takes tensors where this one takes a plain number: `mul.Tensor` for `mul.Scalar`."""
-    if getattr(target, "_overloadname", "") == "Scalar" and hasattr(target.overloadpacket, "Tensor"):
-        return target.overloadpacket.Tensor
-    return target
+    name = getattr(target, "_overloadname", "")
+    if name == "default":  # of other operators it may mean other things
+        return CLAMPS.get(target, target)
+    wanted = {"Scalar": "Tensor", "Tensor_Scalar": "Tensor_Tensor"}.get(name, "")
+    return getattr(target.overloadpacket, wanted) if wanted in target.overloadpacket.overloads() else target
+
+
+CLAMPS = {
+    packet.default: packet.Tensor
+    for packet in (torch.ops.aten.clamp, torch.ops.aten.clamp_min, torch.ops.aten.clamp_max)
+}
 
 
 @functools.cache

@@ -10,7 +10,17 @@ import torch
 
 from anyshape.capture.tape.functional import functional
 from anyshape.capture.tape.graph import tape_of
-from anyshape.capture.tape.steps import Step, Tape, Value, map_leaves, number_of, with_inner
+from anyshape.capture.tape.steps import (
+    NUMBERS,
+    Number,
+    Step,
+    Tape,
+    Value,
+    compared,
+    leaves,
+    map_leaves,
+    with_inner,
+)
 from anyshape.errors import SourceLine
 from anyshape.torch_bridge import schemas, torchlib, tracing
 
@@ -54,20 +64,40 @@ def _expand_into(
         inner = dict(zip(parts.inputs, step.inputs, strict=True))
         for constant, tensor in parts.constants.items():
             made.constants[constant] = tensor
-        _expand_into(made, _at(parts.steps, step.where), own, inner, parts_of, deepest - 1)
+        _expand_into(
+            made, _at(_numbers_again(parts.steps, step), step.where), own, inner, parts_of, deepest - 1
+        )
         for old, new in zip(step.outputs, parts.outputs, strict=False):
             if new is not None:
                 renamed[old] = inner.get(new, new)
 
 
 def _translated(step: Step, own: Collection[Any]) -> bool:
-    if step.target is number_of or (("complex", step.target) if step.is_complex else step.target) in own:
+    if (
+        step.target in (*NUMBERS, compared)
+        or (("complex", step.target) if step.is_complex else step.target) in own
+    ):
         return True
     return torchlib.onnx_function(step.target, step.is_complex) is not None
 
 
 def _at(steps: Sequence[Step], where: SourceLine | None) -> list[Step]:
     return [replace(step, where=where) for step in steps]
+
+
+def _numbers_again(steps: Sequence[Step], like: Step) -> list[Step]:
+    """The parts of a step with the numbers of values that it was given: PyTorch hands on plain ones."""
+    given = {repr(leaf): leaf for leaf in leaves((like.args, dict(like.kwargs))) if isinstance(leaf, Number)}
+    if not given:
+        return list(steps)
+    return [
+        step.mapped(lambda leaf: given.get(repr(leaf), leaf) if type(leaf) is float else leaf)
+        for step in steps
+    ]
+
+
+def _plain(leaf: Any) -> Any:
+    return float(leaf) if isinstance(leaf, Number) else leaf
 
 
 def _known_parts(step: Step, function: Callable[..., Any], values: Sequence[Value]) -> Tape | None:
@@ -92,7 +122,7 @@ def _traced_parts(step: Step, function: Callable[..., Any], values: Sequence[Val
     def call(*tensors: torch.Tensor) -> Any:
         rest = iter(tensors)
         args, kwargs = map_leaves(
-            lambda leaf: next(rest) if isinstance(leaf, Value) else leaf, (step.args, step.kwargs)
+            lambda leaf: next(rest) if isinstance(leaf, Value) else _plain(leaf), (step.args, step.kwargs)
         )
         return function(*args, **kwargs)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from anyshape.capture.tape.steps import Number
 from anyshape.dims import Expr, Relation, fit, fit_real, minimum
 from anyshape.dims.expr import Call
 from anyshape.dims.formula import Formula
@@ -62,6 +63,8 @@ class Fitter:
     turns: tuple[
         Any, ...
     ] = ()  # decisions that are open: conditions on sizes, by which a number may be chosen
+    # What Python computed from values, in dims and in the names of what was read; None where it has no such form.
+    spoken: Callable[[Formula], Formula | None] = lambda formula: None
     lost: tuple[Expr, ...] = ()  # integers that Python computed, and went on with as plain numbers
 
     def size(self, column: Sequence[int], atoms: Sequence[Expr] = ()) -> int | Expr | None:
@@ -130,6 +133,8 @@ class Fitter:
     def leaf(self, column: Sequence[Any], atoms: Sequence[Expr], where: SourceLine | None) -> Any:
         """An argument: as it is where it did not move, else its expression."""
         first = column[0]
+        if isinstance(first, Formula) or any(isinstance(item, Number) for item in column):
+            return self._of_values(column, where)
         if all(type(item) is type(first) and (item == first or item != item) for item in column):
             return first
         made: Any = self.computed.get((type(first), *column)) if _are_numbers(column) else None
@@ -145,16 +150,57 @@ class Fitter:
         elif all(isinstance(item, float) for item in column):
             made = fit_real([{name: row[name] for name in self.names} for row in self.rows], column)
         if made is None:
-            fault = NoExpression(
-                tuple(column),
-                f"a number in the model changes with its inputs, as no expression of {_own(self.names)}: "
-                f"{_examples(self.rows, column, self.names)}",
-                where=where,
-                hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
-            )
-            fault.rows = self.rows
-            raise fault
+            raise self._without_expression(column, where)
         return made
+
+    def _without_expression(self, column: Sequence[Any], where: SourceLine | None) -> NoExpression:
+        fault = NoExpression(
+            tuple(column),
+            f"a number in the model changes with its inputs, as no expression of {_own(self.names)}: "
+            f"{_examples(self.rows, column, self.names)}",
+            where=where,
+            hint="If it depends on the values of a tensor, keep it a tensor; else declare fewer dims as dynamic.",
+        )
+        fault.rows = self.rows
+        return fault
+
+    def _of_values(self, column: Sequence[Any], where: SourceLine | None) -> Any:
+        """A number that hangs on values: the one formula that it may be in all runs."""
+        if not isinstance(column[0], Formula) and any(not isinstance(item, Number) for item in column):
+            plain = [float(item) for item in column]
+            if all(repr(item) == repr(plain[0]) for item in plain):
+                return plain[0]  # another number of this call was equal to it, in some runs
+            raise self._without_expression(column, where)
+        options = [(item,) if isinstance(item, Formula) else item.formulas for item in column]
+        common = [one for one in options[0] if all(one in others for others in options)]
+        made = {formula.text: formula for formula in map(self.spoken, common) if formula is not None}
+        if not common and all(len(few) == 1 for few in options):
+            over = [self.spoken(few[0]) for few in options]
+            one = None if None in over else self._one_formula(over)
+            made = {} if one is None else {one.text: one}
+        if len(made) == 1:
+            return next(iter(made.values()))
+        raise NoExpression(
+            tuple(float(item) if isinstance(item, float) else str(item) for item in column),
+            "a number that depends on the values of a tensor is computed in a way that a graph can't follow",
+            where=where,
+            hint="Compute it with tensors: what is not read out of them stays in the graph.",
+        )
+
+    def _one_formula(self, parts: Sequence[Any]) -> Any:
+        """The formula that all of these are, but for integers that follow sizes: the number of a loop's round."""
+        first = parts[0]
+        if all(part == first and type(part) is type(first) for part in parts):
+            return first
+        if all(type(part) is int for part in parts):
+            return self.size(parts)
+        if not isinstance(first, Formula) or any(
+            not isinstance(part, Formula) or part.op != first.op or len(part.args) != len(first.args)
+            for part in parts
+        ):
+            return None
+        args = [self._one_formula(column) for column in zip(*(part.args for part in parts), strict=True)]
+        return None if None in args else Formula(first.op, tuple(args))
 
     def _is_chosen(self, column: Sequence[Any]) -> bool:
         """Whether a decision tells one of a few numbers from the others: then no expression that fits is meant."""

@@ -118,7 +118,7 @@ def _same_tree(one: Any, one_ids: Mapping[Value, Any], two: Any, two_ids: Mappin
     if isinstance(one, Value) and isinstance(two, Value):
         return bool(one_ids[one] == two_ids[two])
     if _is_number(one) and _is_number(two):
-        return type(one) is type(two)
+        return isinstance(one, float) is isinstance(two, float)
     return type(one) is type(two) and bool(one == two)
 
 
@@ -259,6 +259,7 @@ def _explained_loop(column: Sequence[Step], inputs: Sequence[Value], fitter: Fit
     rounds = [(k, i) for k, step in enumerate(column) for i in _some_rounds(len(step.body.blocks))]
     rows = [{**fitter.rows[k], index: i} for k, i in rounds]
     inner = Fitter(rows, (*fitter.names, index), depth=fitter.depth + 1, prefix=f"{fitter.prefix}{index}")
+    inner.spoken = fitter.spoken
     carried = [
         _explained_value(
             [

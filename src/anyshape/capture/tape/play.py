@@ -11,19 +11,23 @@ import torch
 
 from anyshape.capture.tape.constants import index_tensor, sizes_tensor
 from anyshape.capture.tape.steps import (
+    NUMBERS,
     Body,
     LoopBody,
+    Number,
     Split,
     Step,
     Tape,
     Value,
     Way,
     chosen,
+    compared,
     either,
+    float_of,
     map_leaves,
-    number_of,
     repeated,
     rolled,
+    size_of,
 )
 from anyshape.dims import Expr, Real, Relation, names
 from anyshape.dims.formula import Formula
@@ -124,9 +128,11 @@ class _Player:
             return self.by_index(*args)
         if step.target is sizes_tensor:
             return torch.tensor(args[0], dtype=args[2]).reshape(args[1])
-        if step.target is number_of:
-            self.sizes[args[1]] = int(args[0])
+        if step.target in NUMBERS:
+            self.sizes[args[1]] = _number_read(step, args)
             return args[0]
+        if step.target is compared:
+            return torch.tensor(bool(args[0]))
         return step.target(*args, **kwargs)
 
     def inside(self, body: Tape | Split | Way, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -151,6 +157,9 @@ class _Player:
         return [*carried, *map(_stacked, kept, body.outputs[count:])]
 
     def number(self, leaf: Any) -> Any:
+        if isinstance(leaf, Number):
+            formula = leaf.formulas[0]
+            return formula.evaluate(self.sizes) if formula.names <= self.sizes.keys() else float(leaf)
         return leaf.evaluate(self.sizes) if isinstance(leaf, (Expr, Real, Formula)) else leaf
 
     def by_index(self, entry: Any, shape: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
@@ -192,6 +201,12 @@ class _Player:
             for key in body.wanted:
                 kept[key].append(self.known[key[1].pick(block, (), ())])
         return [made[-1] if key[0] == "last" else torch.stack(made) for key, made in kept.items()]
+
+
+def _number_read(step: Step, args: Sequence[Any]) -> Any:
+    if step.target is size_of:
+        return args[0].shape[args[2]]
+    return float(args[0]) if step.target is float_of else int(args[0])
 
 
 def _stacked(

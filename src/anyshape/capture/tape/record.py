@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +16,20 @@ from torch.utils.weak import WeakIdKeyDictionary
 from anyshape.capture.padding import padding_left_out
 from anyshape.capture.recurrent import recurrent_as_operators
 from anyshape.capture.tape.counted import counted_axes, one_more
-from anyshape.capture.tape.steps import Read, Step, Tape, Value, leaves, map_leaves, number_of
+from anyshape.capture.tape.steps import (
+    Number,
+    Read,
+    Step,
+    Tape,
+    Value,
+    float_of,
+    leaves,
+    map_leaves,
+    number_of,
+)
 from anyshape.capture.tape.told import Told
-from anyshape.capture.watched import Symbols, Watch, plain_shape, watching
-from anyshape.dims.formula import Part
+from anyshape.capture.watched import Measure, Size, Symbols, Watch, plain_shape, watching
+from anyshape.dims.formula import Formula, Part, names_of
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge import control_flow, process, recorder, schemas
@@ -33,7 +44,7 @@ def record(
     shapes: Sequence[Sequence[Part]] = (),
     symbols: Symbols | None = None,
     answers: Mapping[Any, bool] | None = None,
-    more_at: Mapping[Any, int] | None = None,
+    more_at: Mapping[Any, float] | None = None,
 ) -> Tape:
     """The tape of one run of ``function``; ``names`` has the module's own tensors by identity.
 
@@ -43,7 +54,8 @@ def record(
     """
     recording = _Recording(names, more_at or {})
     given = {id(tensor): (tensor, tuple(shape)) for tensor, shape in zip(tensors, shapes, strict=False)}
-    recording.tape.watch = Watch(symbols or Symbols(), given, answers or {})
+    watch = recording.tape.watch = Watch(symbols or Symbols(), given, answers or {})
+    watch.value_of, watch.length = recording.known.get, lambda: len(recording.tape.steps)
     recording.tape.inputs.extend(recording.new(tensor) for tensor in tensors)
     recording.valued.update(recording.tape.inputs)
     with (
@@ -65,13 +77,16 @@ def record(
 class _Recording:
     """A tape in the making, and which value each living tensor is."""
 
-    def __init__(self, names: Mapping[int, str], more_at: Mapping[Any, int]) -> None:
+    def __init__(self, names: Mapping[int, str], more_at: Mapping[Any, float]) -> None:
         self.names, self.more_at, self.tape = names, more_at, Tape([], {}, [], [])
         self.turns: Counter[SourceLine | None] = Counter()
         self.running: tuple[SourceLine | None] | None = None  # the line of an operator that has not ended
         self.known = WeakIdKeyDictionary()
         self.valued: set[Value] = set()  # what depends on the values of the inputs, not on their sizes alone
         self.unheard = 0
+        self.given: dict[
+            str, tuple[Formula, ...]
+        ] = {}  # floats of values, as the function at hand is given them
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
@@ -102,6 +117,8 @@ class _Recording:
             outputs = tuple(made) if many else () if made is None else (made,)
             step = Step(target, *given, outputs, where)
             self.tape.steps.append(step)
+            if counted_axes(target, args) or self.tape.sized.intersection(step.inputs):
+                self.tape.sized.update(value for value in outputs if value is not None)
             self.count_pieces(target, args, outputs)
             if target not in BY_SHAPE and self.valued.intersection(step.inputs):
                 self.valued.update(value for value in outputs if value is not None)
@@ -186,7 +203,26 @@ class _Recording:
         return self.known.get(item) in self.valued  # type: ignore[no-untyped-call]
 
     def leaf(self, leaf: Any) -> Any:
-        return self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        if isinstance(leaf, torch.Tensor):
+            return self.value(leaf)
+        formulas = self.given.get(repr(leaf)) if type(leaf) is float else None
+        return Number(leaf, formulas) if formulas else leaf
+
+    @contextlib.contextmanager
+    def giving(self, tree: Any) -> Iterator[None]:
+        """Within this context a plain float is known by its digits for the one of values that a function was given."""
+        found: dict[str, tuple[Formula, ...]] = {}
+        watch = self.tape.watch
+        for leaf in leaves(tree):
+            part = leaf.formula if isinstance(leaf, Measure) else None
+            if isinstance(part, Formula) and watch is not None and watch.hangs_on_values(part):
+                before = found.get(repr(float.__float__(leaf)), ())
+                found[repr(float.__float__(leaf))] = before if part in before else (*before, part)
+        outer, self.given = self.given, {**self.given, **found}
+        try:
+            yield
+        finally:
+            self.given = outer
 
     def new(self, tensor: Any) -> Any:
         """A value for a tensor that was just made, or written to."""
@@ -259,6 +295,17 @@ class _Reads(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         self.recording.use(args)
+        with self.recording.giving((args, kwargs or {})):
+            return self.seen(func, args, kwargs or {})
+
+    def seen(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of a function; of one that looks at values, as a number that remembers it."""
+        if func is torch.Tensor.new_tensor and self.recording.given:
+            return _tensor_of_numbers(*args[1:], **{"dtype": args[0].dtype, **kwargs})
+        if func in MAKERS and self.recording.given:
+            return _tensor_of_numbers(*args, **kwargs)
+        if func is INDEXING[1] and self.recording.given and isinstance(args[2], Measure):
+            args = (*args[:2], torch.full((), args[2], dtype=args[0].dtype))
         if func in INDEXING and isinstance(args[0], torch.Tensor):
             items = args[1] if isinstance(args[1], tuple) else (args[1],)
             read = tuple(map(self.with_bounds, items))
@@ -267,7 +314,9 @@ class _Reads(TorchFunctionMode):
             if func is INDEXING[0] and cut is not args[0] and _is_all(index):
                 return cut
             args = (cut, index, *args[2:])
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
+        if func is torch.Tensor.tolist and self.recording.depends_on_values(args[0]):
+            return self.read_all(args[0], result)
         if func in READERS and any(self.recording.depends_on_values(item) for item in args):
             return self.read(func, args, result)
         watch = self.recording.tape.watch
@@ -298,10 +347,17 @@ class _Reads(TorchFunctionMode):
             place = "read", where, turn
             tape.counted[place] = result
             result += self.recording.more_at.get(place, 0)
+        is_float = type(result) is float and value is not None
+        if is_float:
+            place = "read", where, turn
+            result += self.recording.more_at.get(place, 0)
         tape.reads.append(Read(result, where, value, turn, len(tape.steps)))
         assert tape.watch is not None
-        if type(result) is float and value is not None:
-            return tape.watch.read_float(result)
+        if is_float:
+            name, number = tape.watch.read_float(result)
+            tape.watch.places[name] = place
+            tape.steps.append(Step(float_of, (value, name), {}, (), where))
+            return number
         if type(result) is not int or value is None:
             return result
         size = tape.watch.read(result)
@@ -309,7 +365,37 @@ class _Reads(TorchFunctionMode):
         tape.steps.append(Step(number_of, (value, str(size.formula)), {}, (), where))
         return size
 
+    def read_all(self, tensor: torch.Tensor, result: Any) -> Any:
+        """The numbers of a tensor, each read by itself; a list of many, or of truths, is none that a graph has."""
+        if (
+            tensor.is_complex()
+            or tensor.dtype == torch.bool
+            or not 0 < math.prod(plain_shape(tensor)) <= MOST_READ
+        ):
+            return self.read(torch.Tensor.tolist, (tensor,), result)
+        self.recording.tape.lists.append((innermost_caller(), tuple(plain_shape(tensor))))
+        if tensor.dim() == 0:
+            made = self.read(torch.Tensor.item, (tensor,), result)
+            if self.recording.tape.watch is not None and isinstance(made, Size):
+                self.recording.tape.watch.listed |= names_of(made.formula)
+            return made
+        return [self.read_all(tensor.select(0, k), item) for k, item in enumerate(result)]
 
+
+def _tensor_of_numbers(
+    data: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
+) -> Any:
+    """What torch.tensor makes of numbers, by operators that are given them."""
+    if isinstance(data, (list, tuple)):
+        rows = [_tensor_of_numbers(item, dtype or torch.get_default_dtype()) for item in data]
+        return torch.stack(rows) if rows else torch.tensor([], dtype=dtype)
+    if isinstance(data, torch.Tensor):
+        return data.to(dtype) if dtype is not None else data
+    return torch.full((), data, dtype=dtype or torch.get_default_dtype())
+
+
+MOST_READ = 256  # numbers of a list
+MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor)
 FARTHEST = 1 << 40  # beyond every tensor: "to the end", in PyTorch's own words
 
 INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)

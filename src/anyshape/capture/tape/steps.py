@@ -11,12 +11,15 @@ import torch
 
 from anyshape.capture.watched import Watch
 from anyshape.dims import Relation
+from anyshape.dims.formula import Formula
 from anyshape.errors import SourceLine
 from anyshape.torch_bridge import schemas
 
 __all__ = [
+    "NUMBERS",
     "Body",
     "LoopBody",
+    "Number",
     "Read",
     "Split",
     "Step",
@@ -24,12 +27,15 @@ __all__ = [
     "Value",
     "Way",
     "chosen",
+    "compared",
     "either",
+    "float_of",
     "leaves",
     "map_leaves",
     "number_of",
     "repeated",
     "rolled",
+    "size_of",
     "with_inner",
 ]
 
@@ -137,6 +143,35 @@ def number_of(value: Any, name: str) -> None:
     raise NotImplementedError("a step on a tape, not a function")
 
 
+def float_of(value: Any, name: str) -> None:
+    """Stands on a tape for a float that the model reads out of a tensor, and by which name formulas speak of it."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def size_of(value: Any, name: str, axis: int) -> None:
+    """Stands on a tape for a size that values decide, and by which name formulas speak of it."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+def compared(condition: Any) -> None:
+    """Stands on a tape for the truth of a comparison of numbers, as a tensor."""
+    raise NotImplementedError("a step on a tape, not a function")
+
+
+NUMBERS = (number_of, float_of, size_of)  # sizes are known by them that others use without their tensors
+
+
+class Number(float):
+    """A float that hangs on what was read out of tensors: the formulas that it may be, in its own run."""
+
+    formulas: tuple[Formula, ...]
+
+    def __new__(cls, value: float, formulas: tuple[Formula, ...]) -> Number:
+        made = super().__new__(cls, value)
+        made.formulas = formulas
+        return made
+
+
 def either(test: Any, given: list[Any]) -> None:
     """Stands on a tape for torch.cond: two tapes, of what they are given; the first is run where the test is true."""
     raise NotImplementedError("a step on a tape, not a function")
@@ -238,13 +273,15 @@ class Tape:
     watch: Watch | None = None  # what the run did with its sizes
     counted: dict[Any, int] = field(default_factory=dict)  # integers that values decide, by line and turn
     forgiven: list[SourceLine | None] = field(default_factory=list)  # operators that failed, and were caught
+    lists: list[Any] = field(default_factory=list)  # lines that make a list of a tensor, and its shape
+    sized: set[Value] = field(default_factory=set)  # whose sizes values decide, or may
     told: Any = None  # what is no tensor in the result
 
     def used_only(self) -> Tape:
         """The tape without what no output needs."""
         needed, kept = set(self.outputs), []
         for step in reversed(self.steps):
-            if step.target is number_of or needed.intersection(step.outputs):
+            if step.target in NUMBERS or needed.intersection(step.outputs):
                 kept.append(step)
                 needed.update(step.inputs)
         constants = {value: tensor for value, tensor in self.constants.items() if value in needed}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from anyshape.capture.tape.steps import Step, Tape, Value, number_of
+from anyshape.capture.tape.steps import NUMBERS, Step, Tape, Value
 
 __all__ = ["VIEWS", "in_order_of_use", "parts_differ", "unpacked"]
 
@@ -45,7 +45,7 @@ def in_order_of_use(tapes: Sequence[Tape]) -> list[Tape] | None:
 def _movable(step: Step) -> list[Step]:
     """The step, unless sizes are known by it that others use without its tensors."""
     tags = getattr(step.target, "tags", ())
-    return [] if step.target is number_of or torch.Tag.dynamic_output_shape in tags else [step]
+    return [] if step.target in NUMBERS or torch.Tag.dynamic_output_shape in tags else [step]
 
 
 def _where_used(tape: Tape, parts_of: Callable[[Step], Sequence[Step]]) -> Tape:
