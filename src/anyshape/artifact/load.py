@@ -25,7 +25,8 @@ from anyshape.inputs.structure import (
     take_apart,
     with_classes,
 )
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.onnx_runtime import RuntimeFailure, to_numpy, to_torch
 
 __all__ = ["Loaded", "load"]
 
@@ -39,7 +40,7 @@ class Loaded:
         self._inputs = structure_from_json(contract.input_structure)
         made = structure_from_json(contract.output_structure)
         self._inputs, self._outputs = with_classes([self._inputs, made], classes)
-        self._runtime = OnnxRuntime.of_file(path)
+        self._runtime = runtime_of_file(path)
         self._check_names()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +54,7 @@ class Loaded:
         try:
             outputs = self._runtime.run(feed)
         except RuntimeFailure as failure:
-            raise InputError(f"ONNX Runtime refuses these inputs: {failure}") from failure
+            raise InputError(f"{self._runtime.name} refuses these inputs: {failure}") from failure
         outputs = [
             _complex(array, item.dtype) for array, item in zip(outputs, self.contract.outputs, strict=True)
         ]

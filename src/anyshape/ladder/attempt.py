@@ -21,9 +21,11 @@ from anyshape.ladder.narrow import limited, narrowed, without_smallest
 from anyshape.lower import name_outputs
 from anyshape.lower.enforce import enforce, enforce_shapes
 from anyshape.lower.optimize import optimize
+from anyshape.lower.types import with_lawful_types
 from anyshape.progress import Progress
 from anyshape.repair import Repair
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure
+from anyshape.runtimes.choose import runtime_of
+from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure
 from anyshape.verify.reference import Reference
 from anyshape.verify.verdict import Verdict
 from anyshape.verify.verify import verify
@@ -136,6 +138,8 @@ class Attempt:
     def made(self, verdict: Verdict) -> Made:
         contract = _with_outputs(self.reference.agreed.contract, self.case, self.program, self.settings)
         contract = _with_true_outputs(contract, self.reference)
+        if self.runtime.note:
+            contract = replace(contract, notes=(*contract.notes, self.runtime.note))
         name_outputs(self.model, contract)
         return Made(self.program, self.model, verdict, contract)
 
@@ -167,16 +171,16 @@ def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Mod
         with progress.station("optimize"):
             model = optimize(model)
         progress.done("optimize", f"{_count(model)} nodes")
-    return model
+    return with_lawful_types(model)
 
 
 def _count(model: ir.Model) -> int:
     return sum(1 for _ in model.graph.all_nodes())
 
 
-def _loaded(model: ir.Model) -> OnnxRuntime:
+def _loaded(model: ir.Model) -> Runtime:
     try:
-        return OnnxRuntime.of_model(model)
+        return runtime_of(model)
     except RuntimeFailure as failure:
         raise VerifyFault(f"ONNX Runtime can't load the model: {failure}") from failure
 

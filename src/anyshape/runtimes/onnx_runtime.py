@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from anyshape.errors import FileError, printable
 from anyshape.runtimes.worker import NUMPY_LACKS, receive, run, send
@@ -24,7 +25,7 @@ from anyshape.runtimes.worker import NUMPY_LACKS, receive, run, send
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
+__all__ = ["Array", "OnnxRuntime", "Runtime", "RuntimeFailure", "in_one_line", "to_numpy", "to_torch"]
 
 Array = npt.NDArray[Any]
 TWO_GIGABYTES = 1 << 31
@@ -33,11 +34,14 @@ TWO_GIGABYTES = 1 << 31
 class RuntimeFailure(Exception):
     """A runtime refused to load or to run the model; the message is the runtime's own, in one line."""
 
+    lacks_a_kernel = False  # the model is in order, and has a type that an operator of the runtime does not
+
 
 class Runtime(Protocol):
     """A loaded model: what verify and load need of any runtime."""
 
     name: str
+    note: str  # for the contract: what is particular about this runtime; nothing of ONNX Runtime itself
     input_names: list[str]
     output_names: list[str]
 
@@ -61,6 +65,7 @@ class OnnxRuntime:
     """
 
     name = "ONNX Runtime"
+    note = ""
 
     def __init__(self, model: str | bytes) -> None:
         options = onnxruntime.SessionOptions()
@@ -72,7 +77,9 @@ class OnnxRuntime:
             self.input_names = [item.name for item in self._session.get_inputs()]
             self.output_names = [item.name for item in self._session.get_outputs()]
         except Exception as error:  # the runtime's bindings raise what they like
-            raise RuntimeFailure(_told(error)) from error
+            failure = RuntimeFailure(in_one_line(error))
+            failure.lacks_a_kernel = isinstance(error, NotImplemented)
+            raise failure from error
         self._model = model
         self._worker: _Worker | None = None
 
@@ -110,7 +117,7 @@ class OnnxRuntime:
         try:
             return run(self._session, feed)
         except Exception as error:  # the runtime's bindings raise what they like
-            raise RuntimeFailure(_told(error)) from error
+            raise RuntimeFailure(in_one_line(error)) from error
 
     def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:
         if self._worker is None or not self._worker.alive:
@@ -171,7 +178,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _told(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """A runtime's words in one line: what matters is often on its second. They may repeat names from the file."""
     return printable(" ".join(f"{type(error).__name__}: {error}".split()), 400)
 
