@@ -43,6 +43,8 @@ LACKING: dict[str, frozenset[ir.DataType]] = {
     "Relu": frozenset((T.INT16, T.INT64)),
 }
 HALVES = frozenset((T.FLOAT16, T.BFLOAT16))
+# Truths are added, multiplied and compared in PyTorch.
+OF_TRUTHS = frozenset(("Where", "Add", "Mul", "Max", "Min", "ReduceMax", "ReduceMin"))
 # These have no half precision where they add up what they write.
 ADDS_UP = frozenset(("ScatterElements", "ScatterND"))
 
@@ -60,24 +62,27 @@ def with_lawful_types(model: ir.Model) -> ir.Model:
 
 
 def _of_truths(node: ir.Node) -> bool:
-    return node.op_type in ("Where", "Add", "Mul", "Max", "Min") and node.outputs[0].dtype == T.BOOL
+    return node.op_type in OF_TRUTHS and node.outputs[0].dtype == T.BOOL
 
 
 def _make_lawful(node: ir.Node, types: Types, opset: int) -> None:
-    refused = unlawful(node, types, opset) | _lacking(node, types)
+    own = _own_types(node, types)
     chosen = {}
-    for dtype in refused:
+    for dtype in unlawful(node, own, opset) | _lacking(node, own):
         for wider in WIDER.get(dtype, ()):
-            swapped = {value: wider if own == dtype else own for value, own in _own_types(node, types).items()}
+            swapped = {value: wider if was == dtype else was for value, was in own.items()}
             if not unlawful(node, swapped, opset) and not _lacking(node, swapped):
                 chosen[dtype] = wider
                 break
     if chosen:
-        in_other_types(node, types, chosen)
+        in_other_types(node, own, chosen)
+        types.update(own)
 
 
-def _own_types(node: ir.Node, types: Types) -> dict[ir.Value, ir.DataType]:
-    values = (value for value in (*node.inputs, *node.outputs) if value is not None)
+def _own_types(node: ir.Node, types: Types) -> Types:
+    """The types of what a node computes with: not of the truths that a Where chooses by, which keep theirs."""
+    given = node.inputs[1:] if node.op_type == "Where" else node.inputs
+    values = (value for value in (*given, *node.outputs) if value is not None)
     return {value: types[value] for value in values if value in types}
 
 

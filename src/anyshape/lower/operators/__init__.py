@@ -7,6 +7,7 @@ from typing import Any
 
 from anyshape.lower.operators import (
     convolution,
+    doubles,
     distances,
     elementwise,
     extremes,
@@ -31,6 +32,7 @@ __all__ = ["COMPLEX", "TRANSLATED", "TRANSLATIONS"]
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **convolution.TRANSLATIONS,
     **distances.TRANSLATIONS,
+    **doubles.TRANSLATIONS,
     **elementwise.TRANSLATIONS,
     **extremes.TRANSLATIONS,
     **indexing.TRANSLATIONS,
