@@ -68,7 +68,7 @@ def judge(
     """
     told = progress or Progress()
     file = read_model(path)
-    runtime = runtime_of_file(os.path.realpath(path))
+    runtime = runtime_of_file(os.path.realpath(path), file)
     inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
     matches: list[Names] = []
 

@@ -26,7 +26,7 @@ from anyshape.inputs.structure import (
     with_classes,
 )
 from anyshape.runtimes.choose import runtime_of_file
-from anyshape.runtimes.onnx_runtime import RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy, to_torch
 
 __all__ = ["Loaded", "load"]
 
@@ -34,13 +34,13 @@ __all__ = ["Loaded", "load"]
 class Loaded:
     """A model on ONNX Runtime with the calling convention of the module that it was exported from."""
 
-    def __init__(self, path: str, contract: Contract, classes: Sequence[type] = ()) -> None:
+    def __init__(self, path: str, contract: Contract, runtime: Runtime, classes: Sequence[type] = ()) -> None:
         self.path = path
         self.contract = contract
         self._inputs = structure_from_json(contract.input_structure)
         made = structure_from_json(contract.output_structure)
         self._inputs, self._outputs = with_classes([self._inputs, made], classes)
-        self._runtime = runtime_of_file(path)
+        self._runtime = runtime
         self._check_names()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -202,7 +202,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
     (64, 5)
     """
     name = os.fspath(path)
-    contract = contract_of(read_model(name))
+    model = read_model(name)
+    contract = contract_of(model)
     if contract is None:
         raise FileError(
             f"{name} carries no contract: it was not exported by anyshape",
@@ -212,4 +213,4 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
         raise FileError(
             f"the contract in {name} does not say how the model is called", hint="Export the model again."
         )
-    return Loaded(name, contract, classes)
+    return Loaded(name, contract, runtime_of_file(name, model), classes)

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from anyshape.casts import types_of
-from anyshape.runtimes.onnx_runtime import Array, RuntimeFailure, in_one_line
+from anyshape.runtimes.onnx_runtime import Array, RuntimeFailure, in_one_line, with_weights_inside
 
 __all__ = ["Evaluator"]
 
@@ -47,7 +47,7 @@ class Evaluator:
         self.input_names = [value.name or "" for value in model.graph.inputs]
         self.output_names = [value.name or "" for value in model.graph.outputs]
         try:
-            self._evaluator = ReferenceEvaluator(ir.to_proto(model), new_ops=[Erf])
+            self._evaluator = ReferenceEvaluator(with_weights_inside(model), new_ops=[Erf])
         except Exception as error:  # an operator that it lacks, in whatever words
             raise RuntimeFailure(in_one_line(error)) from error
 
