@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-__all__ = ["Types", "in_other_types", "types_in", "types_of", "unlawful"]
+__all__ = ["HALVES", "Types", "in_other_types", "mixed", "types_in", "types_of", "unlawful"]
 
 Types = dict[ir.Value, ir.DataType]
 
 # Where an attribute says of which type the output is.
 BY_ATTRIBUTE = {"Cast": "to", "ConstantOfShape": "value"}
+HALVES = frozenset((ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 # What only hands on what is inside of it, or has no type of its own.
 HANDS_ON = frozenset(("If", "Loop", "Scan", "Constant", "Cast", "Optional", "OptionalGetElement"))
 
@@ -165,6 +166,18 @@ def _schema(operator: str, domain: str, opset: int) -> onnx.defs.OpSchema | None
         return onnx.defs.get_schema(operator, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def mixed(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
+    """The types of half precision that a node is given beside float32, where ONNX wants one type for both."""
+    schema = _schema(node.op_type, "", opset) if node.domain == "" and node.op_type not in HANDS_ON else None
+    together: dict[str, set[ir.DataType]] = {}
+    for place, value in enumerate(node.inputs if schema is not None and schema.inputs else ()):
+        if value is not None and value in types:
+            formal = schema.inputs[min(place, len(schema.inputs) - 1)]  # type: ignore[union-attr]
+            together.setdefault(formal.type_str, set()).add(types[value])
+    both = [found for found in together.values() if ir.DataType.FLOAT in found]
+    return {dtype for found in both for dtype in found & HALVES}
 
 
 def unlawful(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from anyshape.casts import Types, in_other_types, types_in, types_of, unlawful
+from anyshape.casts import HALVES, Types, in_other_types, mixed, types_in, types_of, unlawful
 
 __all__ = ["LACKING", "with_lawful_types"]
 
@@ -42,7 +42,6 @@ LACKING: dict[str, frozenset[ir.DataType]] = {
     "Trilu": SMALL | {T.INT8, T.UINT8, T.INT32, T.UINT32, T.UINT64},
     "Relu": frozenset((T.INT16, T.INT64)),
 }
-HALVES = frozenset((T.FLOAT16, T.BFLOAT16))
 # Truths are added, multiplied and compared in PyTorch.
 OF_TRUTHS = frozenset(("Where", "Add", "Mul", "Max", "Min", "ReduceMax", "ReduceMin"))
 # These have no half precision where they add up what they write.
@@ -67,7 +66,7 @@ def _of_truths(node: ir.Node) -> bool:
 
 def _make_lawful(node: ir.Node, types: Types, opset: int) -> None:
     own = _own_types(node, types)
-    chosen = {}
+    chosen = dict.fromkeys(mixed(node, own, opset), T.FLOAT)
     for dtype in unlawful(node, own, opset) | _lacking(node, own):
         for wider in WIDER.get(dtype, ()):
             swapped = {value: wider if was == dtype else was for value, was in own.items()}

@@ -33,14 +33,14 @@ class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
         self.note = note
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _is_batched((args, kwargs)):
+        if _is_batched((args, kwargs)) or torch.is_autocast_enabled("cpu"):
             with _Below(self.note):
                 return func(*args, **(kwargs or {}))
         return _noted(self.note, func, args, kwargs or {})
 
 
 class _Below(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees the operators that torch.vmap makes of one: they are of whole batches."""
+    """Sees the operators that torch.vmap makes of one, which are of whole batches, and the casts of torch.autocast."""
 
     def __init__(self, note: Note) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ def every_operator(note: Note) -> Iterator[None]:
             False
         )  # one operator for a whole layer, which nothing translates
         try:
-            with enable_python_dispatcher(), _Recorder(note), torch._C._DisableAutocast():
+            with enable_python_dispatcher(), _Recorder(note), torch.autocast("cpu", enabled=False):
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
