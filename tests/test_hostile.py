@@ -91,8 +91,8 @@ LONG_NAME = "x" * 501
         ),
         (
             put("output_structure", value={"kind": "os.system", "children": ["tensor"]}),
-            "output_structure.kind: expected one of 'cache', 'dataclass', 'dict', 'list', 'namedtuple', 'registered', 'tuple', "
-            'found "os.system"',
+            "output_structure.kind: expected one of 'cache', 'dataclass', 'dict', 'list', 'namedtuple', 'registered', "
+            "'tuple', found \"os.system\"",
         ),
         (
             put("output_structure", value={"kind": "namedtuple", "children": ["tensor"], "keys": ["x=print(1)"]}),

@@ -181,14 +181,6 @@ def test_a_mode_is_handed_calls_by_one_function() -> None:
     assert handed == seen.names == ["aten.ones.default", "aten.sum.dim_IntList"]
 
 
-@canary("recorder.every_operator", "torch._C._DisableAutocast")
-def test_autocast_can_be_switched_off_from_within() -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-        with torch._C._DisableAutocast():
-            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-
-
 @canary("recorder.every_operator", "torch.backends.mha")
 def test_a_whole_layer_is_one_operator_unless_told() -> None:
     layer, x = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), torch.randn(1, 2, 4)

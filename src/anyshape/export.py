@@ -18,6 +18,7 @@ from anyshape.contract.agree import agree
 from anyshape.contract.contract import Contract, Rung
 from anyshape.inputs.names import check_output_names, given_names
 from anyshape.inputs.options import check_opset, check_torch_options
+from anyshape.inputs.weights import with_weights
 from anyshape.ladder.attempt import Settings, repaired
 from anyshape.ladder.climb import climb
 from anyshape.lower.custom import translations_of
@@ -41,7 +42,7 @@ class Export:
     seconds: Mapping[str, float] = field(default_factory=dict)  # for each station
     repairs: tuple[Repair, ...] = ()  # numbers in the source that were taken from the inputs instead
 
-    def save(self, path: str | os.PathLike[str], *, external_data: bool | None = None) -> str:
+    def save(self, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> str:
         """Write the model to a file, whole or not at all; the path."""
         return artifact.save(self.model, path, external_data=external_data)
 
@@ -61,11 +62,12 @@ def export(
     dims: Mapping[str, Any] | None = None,
     examples: Sequence[Any] = (),
     make_inputs: Callable[[dict[str, int]], Any] | None = None,
+    weights: str | os.PathLike[str] | None = None,
     verbose: bool | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
-    external_data: bool | None = None,
+    external_data: bool | str | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     custom_translation_table: Mapping[Any, Any] | None = None,
@@ -87,13 +89,17 @@ def export(
     output  float32  [batch, 5]
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
-    is not enough. With ``repair``, sizes that are written into the source are taken from the inputs instead; with
+    is not enough. ``weights`` is a folder for a model on the meta device: files whose names are those of its state_dict.
+    With ``repair``, sizes that are written into the source are taken from the inputs instead; with
     ``prove``, PyTorch traces the model with symbolic sizes first, and what follows from its guards is proved. The other
     arguments are torch.onnx.export's; there is no way to leave verification out, as the promise rests on it.
     """
     notes = check_torch_options(torch_options)
     told = progress or _printing(verbose)
     artifact.check_target(f)
+    artifact.check_external_data(external_data)
+    if weights is not None:
+        model = with_weights(model, weights)
     names = given_names("output_names", output_names) if output_names is not None else []
     settings = Settings(
         tuple(names),
@@ -136,7 +142,7 @@ def export(
     return exported
 
 
-def _written(model: ir.Model, f: Any, external_data: bool | None) -> str | None:
+def _written(model: ir.Model, f: Any, external_data: bool | str | None) -> str | None:
     if f is None:
         return None
     if hasattr(f, "write"):

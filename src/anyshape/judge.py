@@ -26,7 +26,8 @@ from anyshape.inputs.case import Case
 from anyshape.lower.operators import translated
 from anyshape.probe import Evidence
 from anyshape.progress import Progress
-from anyshape.runtimes.onnx_runtime import OnnxRuntime
+from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.onnx_runtime import Runtime
 from anyshape.runtimes.pieces import check_kernels
 from anyshape.understand import understand
 from anyshape.verify.reference import Reference
@@ -71,7 +72,7 @@ def judge(
     check_kernels(
         file, os.fspath(path), hint="It was verified when it was exported; anyshape.load can run it."
     )
-    runtime = OnnxRuntime.of_file(os.path.realpath(path))
+    runtime = runtime_of_file(os.path.realpath(path), file)
     inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
     matches: list[Names] = []
 
@@ -101,7 +102,7 @@ def judge(
 class _Trial:
     """A file, the module that it should be, and the file's names for the module's inputs."""
 
-    runtime: OnnxRuntime
+    runtime: Runtime
     reference: Reference
     names: Names
 
@@ -135,7 +136,7 @@ def _fails_when_empty(judgement: Judgement, trial: _Trial, agreed: Agreed) -> li
     return [f"it is wrong at {' and at '.join(bad)}, where PyTorch runs"] if bad else []
 
 
-def _match(matches: list[Names], runtime: OnnxRuntime, reference: Reference) -> Names:
+def _match(matches: list[Names], runtime: Runtime, reference: Reference) -> Names:
     """The first match that is right at the example, where there are several."""
     if len(matches) > 1:
         example = reference.agreed.contract.example

@@ -28,6 +28,7 @@ from anyshape.inputs.structure import (
     take_apart,
     with_classes,
 )
+from anyshape.runtimes.choose import runtime_of_file
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure, to_numpy, to_torch
 from anyshape.runtimes.pieces import Implementation, Pieces, check_kernels, foreign
 
@@ -37,15 +38,13 @@ __all__ = ["Loaded", "load"]
 class Loaded:
     """A model on ONNX Runtime with the calling convention of the module that it was exported from."""
 
-    def __init__(
-        self, path: str, contract: Contract, classes: Sequence[type] = (), runtime: Runtime | None = None
-    ) -> None:
+    def __init__(self, path: str, contract: Contract, runtime: Runtime, classes: Sequence[type] = ()) -> None:
         self.path = path
         self.contract = contract
         self._inputs = structure_from_json(contract.input_structure)
         made = structure_from_json(contract.output_structure)
         self._inputs, self._outputs = with_classes([self._inputs, made], classes)
-        self._runtime = runtime or OnnxRuntime.of_file(path)
+        self._runtime = runtime
         self._check_names()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +59,7 @@ class Loaded:
         try:
             outputs = self._runtime.run(feed)
         except RuntimeFailure as failure:
-            raise InputError(f"ONNX Runtime refuses these inputs: {failure}") from failure
+            raise InputError(f"{self._runtime.name} refuses these inputs: {failure}") from failure
         outputs = [
             _complex(array, item.dtype) for array, item in zip(outputs, self.contract.outputs, strict=True)
         ]
@@ -256,11 +255,11 @@ def load(
         raise FileError(
             f"the contract in {name} does not say how the model is called", hint="Export the model again."
         )
-    return Loaded(name, contract, classes, _runtime_with(model, name, operators or {}))
+    return Loaded(name, contract, _runtime_with(model, name, operators or {}), classes)
 
 
-def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementation]) -> Runtime | None:
-    """What runs a model with nodes of its own; None for one without."""
+def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementation]) -> Runtime:
+    """What runs a model, one with nodes of its own by the caller's functions."""
     wanted = foreign(model)
     unknown = [key for key in operators if key not in wanted]
     if unknown:
@@ -269,7 +268,9 @@ def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementa
             hint=f"Its own nodes are {', '.join(wanted)}." if wanted else "It has none but ONNX's.",
         )
     check_kernels(model, name, operators)
+    if not wanted:
+        return runtime_of_file(name, model)
     try:
-        return Pieces(model, operators) if wanted else None
+        return Pieces(model, operators)
     except RuntimeFailure as failure:
         raise FileError(f"ONNX Runtime can't load {name}: {failure}") from failure

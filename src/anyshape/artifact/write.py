@@ -33,15 +33,18 @@ from typing import Any
 import onnx_ir as ir
 
 from anyshape.artifact.read import CONTRACT_KEY
+from anyshape.artifact.safetensors import in_safetensors
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError, UsageError
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["attach", "check_target", "check_writable", "files_of", "save", "write_to"]
+__all__ = ["attach", "check_external_data", "check_target", "check_writable", "files_of", "save", "write_to"]
 
 PROTOBUF_LIMIT = 1_900_000_000
+DATA, SAFETENSORS = ".data", "safetensors"
+SUFFIXES = (DATA, f".{SAFETENSORS}")
 STAGING = ".anyshape-"
 NOTE = "note.json"
 PATIENCE = 2.0  # seconds to wait for a save that puts its files in place, which takes far less
@@ -64,10 +67,19 @@ def attach(model: ir.Model, contract: Contract, versions: dict[str, str]) -> Non
     model.producer_version = versions.get("version", "")
 
 
-def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool | None = None) -> str:
+def check_external_data(external_data: Any) -> None:
+    """`UsageError` for what says neither whether nor how weights go to a file of their own."""
+    if external_data not in (None, True, False, SAFETENSORS):
+        raise UsageError(
+            f"external_data is {external_data!r}",
+            hint=f"Give True, False or {SAFETENSORS!r}; None is for weights over 2 GB only.",
+        )
+
+
+def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> str:
     """Write the model to ``path``, whole or not at all; weights over 2 GB go to a file beside it. The path.
 
-    The weights' file is ``model.onnx.data``; where a file has that name, ``model.onnx.<eight letters>.data``, and the
+    With ``external_data="safetensors"`` that file is a .safetensors file, whatever their size. Otherwise the weights' file is ``model.onnx.data``; where a file has that name, ``model.onnx.<eight letters>.data``, and the
     one of the replaced model is removed at the end. So no data file is ever overwritten, and no model gets the weights
     of another: not after a crash, not in a runtime that is just opening the old file, not in a copy that was made of
     it. Putting ``model.onnx.data`` back in its place each time would look tidier and lose that.
@@ -75,12 +87,14 @@ def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool |
     A symbolic link is followed: the file it points to is replaced, with its weights beside it. An existing file's
     permissions are kept. A model whose weights lie in the files that are replaced can be saved, and used afterwards.
     """
+    check_external_data(external_data)
     given = os.fsdecode(path)
     check_writable(given)
     target = os.path.realpath(given)
+    suffix = f".{SAFETENSORS}" if external_data == SAFETENSORS else DATA
     apart = bool(external_data) or _size(model) > PROTOBUF_LIMIT
     with _staging(given, os.path.dirname(target)) as staging:
-        for name in _data_names(target, staging):
+        for name in _data_names(target, staging, suffix):
             files = _staged(model, staging, os.path.basename(target), name if apart else None)
             if _put_in_place(files, target, staging):
                 return given
@@ -152,11 +166,11 @@ def _size(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in values if value.const_value is not None)
 
 
-def _data_names(target: str, staging: str) -> Iterator[str]:
+def _data_names(target: str, staging: str, suffix: str) -> Iterator[str]:
     """Names for the data file; the second one is for when another save takes the first meanwhile."""
-    if not os.path.lexists(target + ".data"):
-        yield os.path.basename(target) + ".data"
-    yield f"{os.path.basename(target)}.{os.path.basename(staging).removeprefix(STAGING)}.data"
+    if not os.path.lexists(target + suffix):
+        yield os.path.basename(target) + suffix
+    yield f"{os.path.basename(target)}.{os.path.basename(staging).removeprefix(STAGING)}{suffix}"
 
 
 def _staged(model: ir.Model, staging: str, name: str, data: str | None) -> list[str]:
@@ -165,9 +179,14 @@ def _staged(model: ir.Model, staging: str, name: str, data: str | None) -> list[
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(folder)
     with _referring_to_no_file(model):
-        ir.save(model, os.path.join(folder, name), external_data=data)
+        if data is not None and data.endswith(f".{SAFETENSORS}"):
+            with in_safetensors(model, os.path.join(folder, data), data):
+                ir.save(model, os.path.join(folder, name))
+        else:
+            ir.save(model, os.path.join(folder, name), external_data=data)
     made = [os.path.join(folder, each) for each in (name, data) if each is not None]
-    made = [file for file in made if os.path.getsize(file) or file == made[0]]  # all weights may be small
+    # all weights may be small
+    made = [file for file in made if file == made[0] or (os.path.exists(file) and os.path.getsize(file))]
     for file in made:
         _flush(file)
     return made
@@ -244,7 +263,7 @@ def _put_in_place(files: Sequence[str], target: str, staging: str) -> bool:
 
 def _data_files(target: str) -> list[str]:
     """The files with names of our making that the model at ``target`` refers to: it may be someone else's model."""
-    own = re.compile(re.escape(os.path.basename(target)) + r"(\.[a-z0-9_]{8})?\.data")
+    own = re.compile(re.escape(os.path.basename(target)) + r"(\.[a-z0-9_]{8})?\.(data|safetensors)")
     folder = os.path.dirname(target)
     names = sorted(filter(own.fullmatch, os.listdir(folder))) if os.path.exists(target) else []
     return [os.path.join(folder, name) for name in names if _refers(target, name)]
@@ -338,11 +357,11 @@ def _noted(staging: str) -> list[str]:
             names = json.load(note)
     except (FileNotFoundError, ValueError):
         return []
-    return [name for name in names if name == os.path.basename(name) and name.endswith(".data")]
+    return [name for name in names if name == os.path.basename(name) and name.endswith(SUFFIXES)]
 
 
 def _in_use(folder: str, name: str) -> bool:
-    models = (other for other in os.listdir(folder) if not other.endswith(".data"))
+    models = (other for other in os.listdir(folder) if not other.endswith(SUFFIXES))
     return any(_refers(os.path.join(folder, other), name) for other in models)
 
 

@@ -26,7 +26,8 @@ from anyshape.contract.contract import Contract
 from anyshape.errors import Fault
 from anyshape.inputs.case import OutOfMemory, Refusal, answered
 from anyshape.lower import STEP, lower, lower_alone
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy, to_torch
+from anyshape.runtimes.choose import runtime_of
+from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy, to_torch
 from anyshape.torch_bridge import process
 from anyshape.verify.reference import Expected, Reference
 from anyshape.verify.verdict import Row
@@ -85,10 +86,7 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     for suspect in search.suspects():
         if search.matters(suspect):
             return _told(lowering, suspect, search.gave(suspect), row)
-    if (
-        check(OnnxRuntime.of_model(lowering.model()), reference, row.sizes, variant=row.variant).outcome
-        == "right"
-    ):
+    if check(runtime_of(lowering.model()), reference, row.sizes, variant=row.variant).outcome == "right":
         return Cause(
             "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
         )
@@ -183,7 +181,7 @@ class _Search:
             return None
         try:
             model, places = lower_alone(step, names, opset=lowering.opset, translations=lowering.translations)
-            return _Alone(OnnxRuntime.of_model(model), names, places)
+            return _Alone(runtime_of(model), names, places)
         except (Fault, RuntimeFailure):
             return None
 
@@ -204,7 +202,7 @@ def _sign(played: Played) -> Any:
 class _Alone:
     """A loaded model of one step: the sizes that it takes after the step's inputs, and which outputs it has."""
 
-    runtime: OnnxRuntime
+    runtime: Runtime
     names: Sequence[str]
     places: Sequence[int]
 

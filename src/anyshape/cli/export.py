@@ -44,6 +44,13 @@ def export(
         bool, typer.Option("--prove", help="Trace with symbolic sizes first: takes longer, and proves more.")
     ] = False,
     opset: Annotated[int | None, typer.Option(help="The version of ONNX's operators.")] = None,
+    safetensors: Annotated[
+        bool, typer.Option("--safetensors", help="Weights in a .safetensors file beside the model.")
+    ] = False,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where the weights of a model on the meta device are."),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -68,6 +75,8 @@ def export(
                 shapes=declared(found, shapes),
                 dims=dims,
                 opset_version=opset,
+                external_data="safetensors" if safetensors else None,
+                weights=weights,
                 repair=repair,
                 prove=prove,
                 progress=progress,

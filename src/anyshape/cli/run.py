@@ -77,10 +77,12 @@ def _outputs(file: str, contract: Contract, sizes: dict[str, int], seed: int) ->
     import numpy as np
     import torch
 
+    from anyshape.artifact.read import read_model
     from anyshape.inputs.values import make_tensor, rule_from_json
-    from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy
+    from anyshape.runtimes.choose import runtime_of_file
+    from anyshape.runtimes.onnx_runtime import RuntimeFailure, to_numpy
 
-    runtime = OnnxRuntime.of_file(file)
+    runtime = runtime_of_file(file, read_model(file))
     generator = np.random.default_rng(seed)
     feed = {}
     for item, shape in zip(contract.inputs, _shapes(contract, sizes), strict=True):

@@ -99,10 +99,27 @@ def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
             hint="Wrap a function in a module with a forward method.",
         )
     module, was_compiled = compiled.inside(model)
+    packed = next((item for item in module.named_modules() if _is_packed(item[1])), None)
+    if packed is not None:
+        name, part = packed
+        raise UsageError(
+            f"{name or 'the model'} is a quantised {type(part).__name__} of torch.ao: its weights are packed for "
+            "kernels of PyTorch's own, which ONNX has no words for",
+            hint="Export the model before it is quantised and quantise the file (onnxruntime.quantization), or keep "
+            "int8 weights in a buffer and write weight * scale in forward.",
+        )
     return module, [COMPILED] if was_compiled else []
 
 
 COMPILED = "torch.compile is left out: what is inside is exported, and is the reference"
+
+
+def _is_packed(part: torch.nn.Module) -> bool:
+    """Whether a module keeps its weights in an object of PyTorch's C++ code, or makes tensors with quantised storage."""
+    held = [*vars(part).values(), *getattr(part, "_all_weight_values", ())]
+    objects = (item.param if type(item).__name__ == "PackedParameter" else item for item in held)
+    storage = type(part).__module__.startswith("torch.ao.nn.quantized.")
+    return storage or any(isinstance(item, torch.ScriptObject) for item in objects)
 
 
 def _as_input_set(example: Any) -> tuple[Any, Mapping[str, Any] | None]:

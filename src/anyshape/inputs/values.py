@@ -103,8 +103,9 @@ def _is_progression(example: torch.Tensor) -> bool:
     size = example.shape[-1] if example.dim() else 0
     if size < 3:
         return False
-    steps = torch.arange(size, device=example.device) + example.select(-1, 0).unsqueeze(-1)
-    return bool((example == steps).all())
+    whole = example.to(torch.int64)  # PyTorch promotes no unsigned types
+    steps = torch.arange(size, device=example.device) + whole.select(-1, 0).unsqueeze(-1)
+    return bool((whole == steps).all())
 
 
 def make_tensors(

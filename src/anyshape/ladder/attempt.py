@@ -24,9 +24,11 @@ from anyshape.lower import name_outputs
 from anyshape.lower.custom import kept_in
 from anyshape.lower.enforce import enforce, enforce_shapes
 from anyshape.lower.optimize import optimize
+from anyshape.lower.types import with_lawful_types
 from anyshape.progress import Progress
 from anyshape.repair import Repair
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure
+from anyshape.runtimes.choose import runtime_of
+from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure
 from anyshape.runtimes.pieces import Pieces, foreign
 from anyshape.verify.reference import Reference
 from anyshape.verify.verdict import Verdict
@@ -142,6 +144,7 @@ class Attempt:
         contract = _with_true_outputs(contract, self.reference)
         names = foreign(self.model)
         notes = [note_of(item) for item in kept_in(self.settings.translations) if item.name in names]
+        notes += [self.runtime.note] if self.runtime.note else []
         contract = replace(contract, notes=(*contract.notes, *notes))
         name_outputs(self.model, contract)
         return Made(self.program, self.model, verdict, contract)
@@ -174,7 +177,7 @@ def _model(lowering: Lowering, settings: Settings, progress: Progress) -> ir.Mod
         with progress.station("optimize"):
             model = optimize(model)
         progress.done("optimize", f"{_count(model)} nodes")
-    return model
+    return with_lawful_types(model)
 
 
 def _count(model: ir.Model) -> int:
@@ -184,9 +187,7 @@ def _count(model: ir.Model) -> int:
 def _loaded(model: ir.Model, settings: Settings) -> Runtime:
     kept = {item.name: by_pytorch(item) for item in kept_in(settings.translations)}
     try:
-        if kept.keys() & set(foreign(model)):
-            return Pieces(model, kept)
-        return OnnxRuntime.of_model(model)
+        return Pieces(model, kept) if kept.keys() & set(foreign(model)) else runtime_of(model)
     except RuntimeFailure as failure:
         raise VerifyFault(f"ONNX Runtime can't load the model: {failure}") from failure
 

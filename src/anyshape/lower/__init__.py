@@ -15,6 +15,7 @@ from anyshape.contract.contract import Contract, Tensor
 from anyshape.errors import LowerFault
 from anyshape.lower import operators
 from anyshape.lower.translate import STEP, translate, translate_alone
+from anyshape.lower.types import with_lawful_types
 from anyshape.torch_bridge import process, torchlib
 
 __all__ = ["STEP", "lower", "lower_alone", "name_outputs"]
@@ -59,6 +60,7 @@ def lower_alone(
     with process.quiet(), contextlib.redirect_stdout(io.StringIO()):
         translated, places = translate_alone(step, names, table)
         model = torchlib.at_opset(translated, opset)
+    with_lawful_types(model)
     _separate_outputs(model)
     for number, value in enumerate(model.graph.outputs):
         value.name, value.shape = f"output_{number}", None

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxscript.optimizer
 from onnx_ir.passes import common
 
+from anyshape.lower.quantized import dequantized, keeps_integers
 from anyshape.torch_bridge import process
 from anyshape.torch_bridge.rewriting import rewriting
 
@@ -24,6 +25,7 @@ def optimize(model: ir.Model) -> ir.Model:
         for graph in made.graphs():
             _store_once(graph)
         common.CommonSubexpressionEliminationPass()(made)
+        dequantized(made)
         common.RemoveUnusedNodesPass()(made)
     after = [value.name for value in (*made.graph.inputs, *made.graph.outputs)]
     assert names == after, f"optimize changed the signature: {names} became {after}"
@@ -39,7 +41,9 @@ def _folded(model: ir.Model) -> ir.Model:
     try:
         # No limit on inputs: the gates of recurrent weights are put in order once, here, whatever their size.
         with rewriting():
-            onnxscript.optimizer.optimize(copy, num_iterations=2, input_size_limit=2**62)
+            onnxscript.optimizer.optimize_ir(
+                copy, num_iterations=2, input_size_limit=2**62, should_fold=keeps_integers
+            )
     except Exception:  # whatever it stumbles over, the model before it is right
         common.InlinePass()(model)
         return model

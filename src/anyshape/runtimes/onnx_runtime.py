@@ -10,13 +10,15 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnx_ir as ir
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from anyshape.errors import FileError, printable
 from anyshape.runtimes.worker import NUMPY_LACKS, receive, run, send
@@ -24,20 +26,35 @@ from anyshape.runtimes.worker import NUMPY_LACKS, receive, run, send
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OnnxRuntime", "Runtime", "RuntimeFailure", "to_numpy", "to_torch"]
+__all__ = [
+    "Array",
+    "OnnxRuntime",
+    "Runtime",
+    "RuntimeFailure",
+    "in_one_line",
+    "to_numpy",
+    "to_torch",
+    "with_weights_inside",
+]
 
 Array = npt.NDArray[Any]
-TWO_GIGABYTES = 1 << 31
+LARGE = 1 << 20  # bytes of a weight that is not copied for the runtime
+SHARED = frozenset(
+    (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT8, ir.DataType.UINT8)
+)
 
 
 class RuntimeFailure(Exception):
     """A runtime refused to load or to run the model; the message is the runtime's own, in one line."""
+
+    lacks_a_kernel = False  # the model is in order, and has a type that an operator of the runtime does not
 
 
 class Runtime(Protocol):
     """A loaded model: what verify and load need of any runtime."""
 
     name: str
+    note: str  # for the contract: what is particular about this runtime; nothing of ONNX Runtime itself
     input_names: list[str]
     output_names: list[str]
 
@@ -61,38 +78,46 @@ class OnnxRuntime:
     """
 
     name = "ONNX Runtime"
+    note = ""
 
-    def __init__(self, model: str | bytes) -> None:
+    def __init__(self, model: str | bytes, shared: Mapping[str, Array] | None = None) -> None:
+        """A session for a file or for a model's bytes; ``shared`` weights are used where they lie."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         # Whatever its name, a file is what we have checked: not the runtime's own format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
+        if shared:
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in shared.values()]
+            options.add_external_initializers(list(shared), values)
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             self.input_names = [item.name for item in self._session.get_inputs()]
             self.output_names = [item.name for item in self._session.get_outputs()]
         except Exception as error:  # the runtime's bindings raise what they like
-            raise RuntimeFailure(_told(error)) from error
+            failure = RuntimeFailure(in_one_line(error))
+            failure.lacks_a_kernel = isinstance(error, NotImplemented)
+            raise failure from error
         self._model = model
+        self._whole: ir.Model | None = None  # where the bytes leave out what is shared
         self._worker: _Worker | None = None
 
     @classmethod
     def of_model(cls, model: ir.Model) -> OnnxRuntime:
-        """A session for a model in memory; one with over 2 GB of weights goes through a temporary file."""
-        weights = sum(
-            v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None
-        )
-        if weights < TWO_GIGABYTES * 0.9:
-            return cls(ir.to_proto(model).SerializeToString())
-        folder = tempfile.mkdtemp(prefix="anyshape-")
-        path = os.path.join(folder, "model.onnx")
-        try:
-            ir.save(model, path, external_data="model.onnx.data")
-            made = cls(path)
-        except BaseException:  # an interruption too must leave no folder behind
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        """A session for a model in memory, which shares its weights where they are large."""
+        shared = {
+            name: tensor
+            for name, value in model.graph.initializers.items()
+            if (tensor := value.const_value) is not None
+            and tensor.nbytes >= LARGE
+            and tensor.dtype in SHARED
+            and not value.is_graph_output()
+        }
+        with _elsewhere(model, shared):
+            without = ir.to_proto(model).SerializeToString()
+        if not shared:
+            return cls(without)
+        made = cls(without, {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in shared.items()})
+        made._whole = model
         return made
 
     @classmethod
@@ -110,7 +135,7 @@ class OnnxRuntime:
         try:
             return run(self._session, feed)
         except Exception as error:  # the runtime's bindings raise what they like
-            raise RuntimeFailure(_told(error)) from error
+            raise RuntimeFailure(in_one_line(error)) from error
 
     def step(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """One of many runs: the outputs by name, which stay the runtime's own and may go in again without a copy.
@@ -126,7 +151,7 @@ class OnnxRuntime:
         try:
             made = self._session.run_with_ort_values(self.output_names, given)
         except Exception as error:  # the runtime's bindings raise what they like
-            raise RuntimeFailure(_told(error)) from error
+            raise RuntimeFailure(in_one_line(error)) from error
         return dict(zip(self.output_names, made, strict=True))
 
     def _run_apart(self, feed: Mapping[str, Array]) -> list[Array]:
@@ -140,10 +165,37 @@ class OnnxRuntime:
         folder = tempfile.mkdtemp(prefix="anyshape-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         path = os.path.join(folder, "model.onnx")
-        with open(path, "wb") as out:
-            out.write(self._model)
+        if self._whole is not None:
+            ir.save(self._whole, path, external_data="model.onnx.data")
+        else:
+            with open(path, "wb") as out:
+                out.write(self._model)
         self._model = path
         return path
+
+
+def with_weights_inside(model: ir.Model) -> onnx.ModelProto:
+    """A model as protobuf that refers to no file."""
+    with _elsewhere(model, {}):
+        return ir.to_proto(model)
+
+
+@contextlib.contextmanager
+def _elsewhere(model: ir.Model, shared: Mapping[str, ir.TensorProtocol]) -> Iterator[None]:
+    """Within this context the model only refers to these weights, and holds those that lie in files."""
+    before = {value: value.const_value for value in model.graph.initializers.values()}
+    try:
+        for value, tensor in before.items():
+            if tensor is not None and value.name in shared:
+                value.const_value = ir.ExternalTensor(
+                    "shared", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=value.name
+                )
+            elif isinstance(tensor, ir.ExternalTensor):
+                value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+        yield
+    finally:
+        for value, tensor in before.items():
+            value.const_value = tensor
 
 
 class _Worker:
@@ -188,7 +240,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _told(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """A runtime's words in one line: what matters is often on its second. They may repeat names from the file."""
     return printable(" ".join(f"{type(error).__name__}: {error}".split()), 400)
 

@@ -61,6 +61,8 @@ class _Piece:
 class Pieces:
     """A model whose foreign nodes are run by ``implementations``, all else by ONNX Runtime on the CPU."""
 
+    note = ""  # which operators are whose, the exporter says
+
     def __init__(self, model: ir.Model, implementations: Mapping[str, Implementation]) -> None:
         self.name = f"{OnnxRuntime.name}, but for {', '.join(foreign(model))}"
         self.implementations = implementations

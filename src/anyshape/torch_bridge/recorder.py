@@ -35,14 +35,14 @@ class _Recorder(SchemaCheckMode):  # type: ignore[no-untyped-call]
         self.note = note
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _is_transformed((args, kwargs)):
+        if _is_transformed((args, kwargs)) or torch.is_autocast_enabled("cpu"):
             with _Below(self.note):
                 return func(*args, **(kwargs or {}))
         return _noted(self.note, func, args, kwargs or {})
 
 
 class _Below(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees the operators that torch.func's transforms make of one: they are of plain tensors."""
+    """Sees the operators that torch.func's transforms make of one, which are of plain tensors, and autocast's casts."""
 
     def __init__(self, note: Note) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -102,7 +102,7 @@ def every_operator(note: Note) -> Iterator[None]:
                 patched(_library.utils, "handle_dispatch_mode", _handed_on),
                 enable_python_dispatcher(),
                 _Recorder(note),
-                torch._C._DisableAutocast(),
+                torch.autocast("cpu", enabled=False),
             ):
                 yield
         finally:

@@ -112,12 +112,24 @@ def _judged(
     worst = Row(at, "right")
     for number, (name, tensor, array) in enumerate(zip(names, outputs.tensors, got, strict=True)):
         scale = usual(case.outputs.tensors[number]) if number < len(case.outputs.tensors) else 0.0
+        other = _other_type(tensor, array)
+        if other:
+            return Row(at, "wrong", why=f"{name} is {other}, expected {_type_of(tensor)}")
         difference = compare(name, tensor, exact[number] if exact else None, array, scale)
         if difference.why:
             return Row(at, "wrong", difference.error, difference.allowed, difference.why)
         if difference.error * (worst.allowed or 1) >= worst.error * (difference.allowed or 1):
             worst = Row(at, "right", difference.error, difference.allowed)
     return worst
+
+
+def _other_type(tensor: torch.Tensor, array: Any) -> str:
+    """The type of an array, where it is not the tensor's; complex tensors come as pairs of reals."""
+    return "" if tensor.is_complex() or array.dtype.name == _type_of(tensor) else str(array.dtype.name)
+
+
+def _type_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _same_constants(one: Any, two: Any) -> bool:

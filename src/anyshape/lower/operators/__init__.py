@@ -10,6 +10,7 @@ import torch
 from anyshape.lower.operators import (
     convolution,
     distances,
+    doubles,
     elementwise,
     extremes,
     indexing,
@@ -33,6 +34,7 @@ __all__ = ["COMPLEX", "translated", "translations"]
 TRANSLATIONS: dict[Any, Callable[..., Any]] = {
     **convolution.TRANSLATIONS,
     **distances.TRANSLATIONS,
+    **doubles.TRANSLATIONS,
     **elementwise.TRANSLATIONS,
     **extremes.TRANSLATIONS,
     **indexing.TRANSLATIONS,
