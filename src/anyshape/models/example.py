@@ -52,7 +52,10 @@ def example_of(library: Any, model: Any, wanted: Wanted) -> dict[str, Any]:
                 first = first or error
                 continue
             made = with_cache(model, kwargs, facts, wanted)
-            order = [*parameters, *made]  # as the signature has them: so the file's inputs are in its order too
+            order = [
+                *parameters,
+                *made,
+            ]  # as the signature has them: so the file's inputs are in its order too
             return dict(sorted(made.items(), key=lambda pair: order.index(pair[0])))
     raise _no_example(model, parameters, first)
 

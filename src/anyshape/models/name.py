@@ -54,8 +54,9 @@ def load_name(text: str, inputs: Sequence[str] = (), wanted: Wanted | None = Non
     wanted = wanted or Wanted()
     library, place = _split(text)
     if library is None:
+        found = load_target(text, inputs)
         wanted.only(text)
-        return load_target(text, inputs)
+        return found
     if not place:
         raise UsageError(f"{text} names no model", hint="A name or a folder comes after the colon.")
     given, shapes = made_inputs(inputs)
@@ -99,17 +100,15 @@ def _with_given(
     try:
         parameters = inspect.signature(model.forward).parameters
     except (AttributeError, TypeError, ValueError):
-        parameters = inspect.signature(lambda: None).parameters
+        return args, {**kwargs, **given}
     names = list(parameters)
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    for name in given:
-        if name not in names and not open_ended and parameters:
-            raise UsageError(
-                f"the model has no argument {name}", hint=f"Its arguments are: {', '.join(names)}."
-            )
-    placed = tuple(
-        given.get(name, value)
-        for name, value in zip(names[: len(args)], args, strict=len(names) >= len(args))
-    )
-    rest = {name: value for name, value in given.items() if name not in names[: len(args)]}
-    return placed, {**kwargs, **rest}
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        for name in given:
+            if name not in names:
+                hint = f"Its arguments are: {', '.join(names) or 'none'}."
+                raise UsageError(f"the model has no argument {name}", hint=hint)
+    placed = {name: place for place, name in enumerate(names[: len(args)])}
+    made = list(args)
+    for name in placed.keys() & given.keys():
+        made[placed[name]] = given[name]
+    return tuple(made), {**kwargs, **{name: each for name, each in given.items() if name not in placed}}

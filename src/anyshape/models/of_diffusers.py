@@ -130,11 +130,12 @@ def _example(model: Any, wanted: Wanted) -> dict[str, Any]:
         kwargs = {name: value for name, value in zip(ways, values, strict=True) if value is not None}
         try:
             with torch.no_grad():
-                model(**kwargs)
+                result = _first(model(**kwargs))
         except Exception as error:  # a stranger's model, of inputs that may not be what it takes
             first = first or error
             continue
-        return kwargs
+        if result is None or result.shape[:1] == (BATCH,):  # patches of a wrong size come out as other rows
+            return kwargs
     unknown = [name for name, values in ways.items() if not values]
     why = f": {unknown[0]} is not known" if unknown else (f": {first_line(first)}" if first else "")
     raise UsageError(
@@ -142,6 +143,16 @@ def _example(model: Any, wanted: Wanted) -> dict[str, Any]:
         where=line_of_exception(first) if first else None,
         hint=f"Give --input NAME=DTYPE[SIZES] (arguments: {', '.join(parameters)}), or write a function: FILE.py:NAME.",
     )
+
+
+def _first(result: Any) -> torch.Tensor | None:
+    """The first tensor of a result."""
+    if isinstance(result, torch.Tensor):
+        return result
+    parts = (
+        result.values() if isinstance(result, dict) else result if isinstance(result, (tuple, list)) else ()
+    )
+    return next((found for part in parts if (found := _first(part)) is not None), None)
 
 
 def _asked_for(model: Any, name: str) -> bool:
@@ -168,7 +179,7 @@ def _ways(model: Any, name: str) -> list[Any]:
         "sample": lambda: _pictures(config, "in_channels"),
         "x": lambda: _pictures(config, "in_channels"),
         "hidden_states": lambda: _hidden(config),
-        "timestep": lambda: [torch.arange(1, BATCH + 1) * (STEPS // 3), torch.linspace(0.2, 0.7, BATCH)],
+        "timestep": lambda: _times(config),
         "encoder_hidden_states": lambda: _rows(
             config, TOKENS, "cross_attention_dim", "joint_attention_dim", "caption_channels"
         ),
@@ -176,9 +187,7 @@ def _ways(model: Any, name: str) -> list[Any]:
         "pooled_projections": lambda: _vectors(config, "pooled_projection_dim"),
         "class_labels": lambda: _labels(config),
         "timestep_cond": lambda: _vectors(config, "time_cond_proj_dim"),
-        "controlnet_cond": lambda: [
-            _noise(BATCH, config.get("conditioning_channels", 3), *(8 * n for n in _grid(config)))
-        ],
+        "controlnet_cond": lambda: _hints(config),
         "conditioning_scale": lambda: [1.0],
         "img_ids": lambda: [torch.zeros(PATCHES, len(config["axes_dims_rope"]))],
         "txt_ids": lambda: [torch.zeros(TOKENS, len(config["axes_dims_rope"]))],
@@ -209,6 +218,19 @@ def _hidden(config: Any) -> list[torch.Tensor]:
     """Pictures, or a list of patches where positions are handed in."""
     patches = [_noise(BATCH, PATCHES, int(config.get("in_channels") or 1))]
     return patches if config.get("axes_dims_rope") else _pictures(config, "in_channels") + patches
+
+
+def _times(config: Any) -> list[torch.Tensor]:
+    """Steps of a schedule, or how far the flow has come where a model learns that."""
+    steps, shares = torch.arange(1, BATCH + 1) * (STEPS // 3), torch.linspace(0.2, 0.7, BATCH)
+    return [shares, steps] if config.get("joint_attention_dim") else [steps, shares]
+
+
+def _hints(config: Any) -> list[torch.Tensor]:
+    """The picture that a ControlNet follows: as much larger than the sample as its own layers make it smaller."""
+    step = 2 ** (len(config.get("conditioning_embedding_out_channels") or (0, 0, 0, 0)) - 1)
+    height, width = _grid(config)
+    return [_noise(BATCH, int(config.get("conditioning_channels") or 3), step * height, step * width)]
 
 
 def _rows(config: Any, count: int, *keys: str) -> list[torch.Tensor]:
