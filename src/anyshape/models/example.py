@@ -42,6 +42,7 @@ def example_of(library: Any, model: Any, wanted: Wanted) -> dict[str, Any]:
     _check_images_in_text(model, parameters)
     choices = fits(library, type(model), "multiple-choice")
     first: Exception | None = None
+    names: list[str] = []
     for batch, names in itertools.product((BATCH, 1), _sets(model, parameters, wanted)):
         facts = Facts(model.config, batch, choices, model.can_generate())
         for kwargs in _made(facts, names, wanted):
@@ -57,7 +58,7 @@ def example_of(library: Any, model: Any, wanted: Wanted) -> dict[str, Any]:
                 *made,
             ]  # as the signature has them: so the file's inputs are in its order too
             return dict(sorted(made.items(), key=lambda pair: order.index(pair[0])))
-    raise _no_example(model, parameters, first)
+    raise _no_example(model, parameters, first, names if first is None else [])
 
 
 def _sets(model: Any, parameters: Any, wanted: Wanted) -> Iterator[list[str]]:
@@ -112,9 +113,13 @@ def _check_images_in_text(model: Any, parameters: Any) -> None:
         )
 
 
-def _no_example(model: Any, parameters: Any, error: Exception | None) -> UsageError:
+def _no_example(model: Any, parameters: Any, error: Exception | None, tried: list[str]) -> UsageError:
     names = [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]
     why = f": {first_line(error)}" if error is not None else ""
+    facts = Facts(model.config, BATCH)
+    unknown = [name for name in tried if name not in BESIDE and not facts.made(name, tried)]
+    if unknown:
+        why = f": nothing is known of {', '.join(unknown)}"
     return UsageError(
         f"no example that {type(model).__name__} takes could be made from its config{why}",
         where=line_of_exception(error) if error is not None else None,
