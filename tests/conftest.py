@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +37,33 @@ from anyshape.probe import probe
 def seeded() -> None:
     """The same random numbers in every test, whichever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def library() -> Callable[[str], Any]:
+    """``library("timm")``: the library, or a skipped test. A torchvision without operators gets those it imports."""
+    operators: list[torch.library.Library] = []
+
+    def imported(name: str) -> Any:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: pip install 'anyshape[{EXTRAS.get(name, name)}]'")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if importlib.util.find_spec("torchvision") is not None and "torchvision" not in sys.modules:
+                try:
+                    importlib.import_module("torchvision")
+                except RuntimeError:  # built for another PyTorch: its Python is all that is asked for here
+                    operators.append(torch.library.Library("torchvision", "DEF"))
+                    for operator in ("nms", "qnms"):
+                        operators[0].define(
+                            f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                        )
+            return importlib.import_module(name)
+
+    return imported
+
+
+EXTRAS = {"transformers": "hf"}
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def test_ctrl_c_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anyshape.inputs.target.load_target", interrupted)
+    monkeypatch.setattr("anyshape.models.name.load_target", interrupted)
     before = Path("net.onnx").read_bytes()
     result = call("export", "shop_net.py:build", "-o", "net.onnx")
     assert result.exit_code == 130
@@ -263,7 +263,7 @@ def test_a_bug_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(*args: Any) -> None:
         raise RuntimeError("out of\ncheese")
 
-    monkeypatch.setattr("anyshape.inputs.target.load_target", broken)
+    monkeypatch.setattr("anyshape.models.name.load_target", broken)
     result = call("export", "shop_net.py:build", "-o", "bug.onnx")
     assert result.exit_code == 70
     assert result.stderr.splitlines() == [

@@ -233,6 +233,6 @@ def test_an_interruption_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anyshape.inputs.target.load_target", interrupted)
+    monkeypatch.setattr("anyshape.models.name.load_target", interrupted)
     said = refused(exporting("cli_net.py:build"), 130, "interrupted")
     assert len(said.strip().splitlines()) == 1

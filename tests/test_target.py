@@ -216,3 +216,43 @@ def test_an_unknown_dtype_is_pointed_at(write: Callable[..., str]) -> None:
     error = refused(ParseError, f"{write()}:Net", ("x=float23[2,4]",))
     assert "float23 is no dtype" in error.what
     assert str(error).splitlines()[1:3] == ["  x=float23[2,4]", "    ^"]
+
+
+def test_a_module_of_a_package_is_found_from_the_current_folder(
+    write: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "shop_of_target" / "nets").mkdir(parents=True)
+    write("from .nets.parts import Net\ndef here(): return Net(), 1\n", "shop_of_target/__init__.py")
+    write("", "shop_of_target/nets/__init__.py")
+    write(NET, "shop_of_target/nets/parts.py")
+    write("from .parts import Net, with_args as build\n", "shop_of_target/nets/net.py")
+    target = load_target("shop_of_target.nets.net:build")
+    assert type(target.model).__module__ == "shop_of_target.nets.parts" and target.args[0].shape == (3, 4)
+    assert type(load_target("shop_of_target:here").model).__name__ == "Net"
+    assert refused(FileError, "shop_of_target.nets.net:x").what == "shop_of_target.nets.net has no x"
+    alone = refused(FileError, "shop_of_target/nets/net.py:build")
+    assert "relative import" in alone.what
+    assert alone.hint == "A file of a package is named as Python does: package.module:NAME."
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("no_package.net:build", "there is no file no_package.net and no module no_package.net"),
+        ("no_package:build", "there is no file no_package and no module no_package"),
+        ("no_package.py:build", "there is no file no_package.py"),
+        ("broken_of_target:build", "broken_of_target can't be imported: ValueError: closed today"),
+        (
+            "lacking_of_target:build",
+            "lacking_of_target can't be imported: ModuleNotFoundError: No module named 'no_such'",
+        ),
+        ("wrong_of_target:build", "wrong_of_target can't be imported: invalid syntax"),
+        ("leaving_of_target:build", "leaving_of_target can't be imported: it exits with 3"),
+    ],
+)
+def test_a_module_that_is_none(write: Callable[..., str], text: str, told: str) -> None:
+    write("raise ValueError('closed today')", "broken_of_target.py")
+    write("import no_such", "lacking_of_target.py")
+    write("1 +* 2", "wrong_of_target.py")
+    write("import sys; sys.exit(3)", "leaving_of_target.py")
+    assert refused(FileError, text).what == told

@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "explain",
     "export",
+    "from_name",
     "load",
 ]
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from anyshape.errors import AnyshapeError, Fault, FileError, InputError, InternalError, UsageError
     from anyshape.explain import explain
     from anyshape.export import Export, export
+    from anyshape.models.name import from_name
     from anyshape.verify.verdict import Verdict
 
 _HOMES = {
@@ -51,6 +53,7 @@ _HOMES = {
     "Verdict": "verify.verdict",
     "explain": "explain",
     "export": "export",
+    "from_name": "models.name",
     "load": "artifact.load",
 }
 

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anyshape.cli.options import (
+    TARGETS,
+    Cache,
     Dims,
+    Download,
     Inputs,
     Json,
+    Random,
     Shapes,
+    Task,
     Verbose,
     declared,
     read_dims,
@@ -26,21 +31,24 @@ __all__ = ["explain"]
 
 
 def explain(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function that returns one.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=TARGETS)],
     shape: Shapes = None,
     dim: Dims = None,
     make: Inputs = None,
+    task: Task = None,
+    cache: Cache = None,
+    random: Random = False,
+    download: Download = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """List the lines where Python takes a size as a plain number, what is done there, and what a plain export keeps."""
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
+        wanted = {"task": task, "cache": cache, "random": random, "download": download}
         with out.stations() as progress:
             progress.doing("read", target)
-            found = target_of(target, make)
+            found = target_of(target, make, wanted)
             import anyshape
 
             made = anyshape.explain(

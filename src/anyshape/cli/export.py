@@ -1,4 +1,4 @@
-"""``anyshape export``: a verified ONNX file from a model in a Python file."""
+"""``anyshape export``: a verified ONNX file from a model that a name stands for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anyshape.cli.options import (
+    TARGETS,
+    Cache,
     Dims,
+    Download,
     Inputs,
     Json,
+    Random,
     Shapes,
+    Task,
     Verbose,
     declared,
     read_dims,
@@ -28,15 +33,17 @@ __all__ = ["export"]
 
 
 def export(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function that returns one.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=TARGETS)],
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The file to write: FILE.onnx if left out.")
+        str | None, typer.Option("-o", "--output", help="The file to write: called after TARGET if left out.")
     ] = None,
     shape: Shapes = None,
     dim: Dims = None,
     make: Inputs = None,
+    task: Task = None,
+    cache: Cache = None,
+    random: Random = False,
+    download: Download = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Take sizes that are written into the source from the inputs.")
     ] = False,
@@ -58,13 +65,14 @@ def export(
     with screen(as_json, verbose) as out:
         started = time.monotonic()
         shapes, dims = read_shapes(shape), read_dims(dim)
+        wanted = {"task": task, "cache": cache, "random": random, "download": download}
         path = output or _default_path(target)
         from anyshape.artifact.write import check_writable
 
         check_writable(path)
         with out.stations() as progress:
             progress.doing("read", target)
-            found = target_of(target, make)
+            found = target_of(target, make, wanted)
             import anyshape
 
             made = anyshape.export(
@@ -85,10 +93,9 @@ def export(
 
 
 def _default_path(target: str) -> str:
-    from anyshape.inputs.target import split_target
+    from anyshape.models.name import stem
 
-    file, _ = split_target(target)
-    return os.path.splitext(os.path.basename(file))[0] + ".onnx"
+    return stem(target) + ".onnx"
 
 
 def _tell(out: Screen, made: Export, path: str, seconds: float) -> None:

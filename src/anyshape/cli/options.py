@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from anyshape.inputs.target import Target
 
 __all__ = [
+    "TARGETS",
+    "Cache",
     "Dims",
+    "Download",
     "Inputs",
     "Json",
+    "Random",
     "Shapes",
+    "Task",
     "Verbose",
+    "again",
     "declared",
     "read_dims",
     "read_shapes",
@@ -27,6 +33,28 @@ __all__ = [
     "target_of",
 ]
 
+TARGETS = (
+    "A model, or a function that returns one: FILE.py:NAME or package.module:NAME. Or a model of a library: "
+    "hf:FOLDER, timm:NAME, torchvision:NAME, diffusers:FOLDER/unet. Or a saved program: FILE.pt2."
+)
+Task = Annotated[
+    str | None,
+    typer.Option("--task", metavar="TASK", help="What an hf: model is for, such as text-generation."),
+]
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        "--cache",
+        metavar="none|out|inout",
+        help="The cache of an hf: model: left out, a result, or both ways.",
+    ),
+]
+Random = Annotated[
+    bool, typer.Option("--random", help="Random weights, always the same, for a library's model.")
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch a library's model that is not stored here.")
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="PATH=SHAPE", help='Declare a shape: tokens="batch, seq".'),
@@ -101,13 +129,26 @@ def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     return made
 
 
-def target_of(text: str, inputs: Sequence[str] | None) -> Target:
+def target_of(text: str, inputs: Sequence[str] | None, wanted: Mapping[str, Any]) -> Target:
     """The target of a command, with its texts read before PyTorch is loaded for it."""
     for item in inputs or ():
         parse_input(item)
-    from anyshape.inputs.target import load_target
+    from anyshape.models.name import load_name
+    from anyshape.models.wanted import Wanted
 
-    return load_target(text, inputs or ())
+    return load_name(text, inputs or (), Wanted(**wanted))
+
+
+def again(wanted: Mapping[str, Any]) -> list[str]:
+    """The options that say what is wanted of a name, as they are typed.
+
+    >>> again({"task": "text-generation", "cache": None, "random": True, "download": False})
+    ['--task', 'text-generation', '--random']
+    """
+    texts = [
+        [f"--{name}", *([value] if isinstance(value, str) else [])] for name, value in wanted.items() if value
+    ]
+    return [part for text in texts for part in text]
 
 
 def declared(target: Target, shapes: dict[str, str]) -> dict[str, str]:

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anyshape.cli.options import (
+    TARGETS,
+    Cache,
     Dims,
+    Download,
     Inputs,
     Json,
+    Random,
     Shapes,
+    Task,
     Verbose,
+    again,
     declared,
     read_dims,
     read_shapes,
@@ -32,22 +38,25 @@ __all__ = ["repair"]
 
 
 def repair(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE.py:NAME", help="A model, or a function that returns one.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=TARGETS)],
     write: Annotated[bool, typer.Option("--write", help="Change the source, and export it again.")] = False,
     shape: Shapes = None,
     dim: Dims = None,
     make: Inputs = None,
+    task: Task = None,
+    cache: Cache = None,
+    random: Random = False,
+    download: Download = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show how to take sizes that are written into a model's source from its inputs instead, as a diff."""
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
+        wanted = {"task": task, "cache": cache, "random": random, "download": download}
         with out.stations(tell=verbose) as progress:
             progress.doing("read", target)
-            found = target_of(target, make)
+            found = target_of(target, make, wanted)
             import anyshape
 
             made = anyshape.export(
@@ -64,7 +73,7 @@ def repair(
             made,
             write,
             target,
-            [*_again("--shape", shape), *_again("--dim", dim), *_again("--input", make)],
+            [*_again("--shape", shape), *_again("--dim", dim), *_again("--input", make), *again(wanted)],
         )
 
 

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anyshape.cli.options import (
+    TARGETS,
+    Cache,
     Dims,
+    Download,
     Inputs,
     Json,
+    Random,
     Shapes,
+    Task,
     Verbose,
+    again,
     read_dims,
     read_shapes,
     target_of,
@@ -30,23 +36,28 @@ __all__ = ["marked", "verify"]
 def verify(
     file: Annotated[str, typer.Argument(metavar="MODEL.onnx")],
     against: Annotated[
-        str, typer.Option(metavar="FILE.py:NAME", help="The PyTorch model that the file was made from.")
+        str, typer.Option(metavar="TARGET", help=f"The PyTorch model that the file was made from. {TARGETS}")
     ],
     shape: Shapes = None,
     dim: Dims = None,
     make: Inputs = None,
+    task: Task = None,
+    cache: Cache = None,
+    random: Random = False,
+    download: Download = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Find the sizes at which an ONNX file is wrong. It may come from any exporter."""
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
+        wanted = {"task": task, "cache": cache, "random": random, "download": download}
         from anyshape.artifact.read import read_model
 
         read_model(file)  # a broken file is told before the model is built
         with out.stations(tell=verbose) as progress:
             progress.doing("read", against)
-            target = target_of(against, make)
+            target = target_of(against, make, wanted)
             from anyshape.judge import judge
 
             found = judge(
@@ -59,7 +70,7 @@ def verify(
                 dims=dims,
                 progress=progress,
             )
-        _tell(out, found, against)
+        _tell(out, found, " ".join([against, *again(wanted)]))
         out.result(_json(found))
         if not found.right:
             raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""target: ``net.py:build`` becomes a model and its example inputs.
+"""target: ``net.py:build`` or ``shop.nets:build`` becomes a model and its example inputs.
 
 NAME is a module instance, an nn.Module class that needs no arguments, or a function that needs none and
 returns a model, ``(model, args)`` or ``(model, args, kwargs)``.
@@ -23,10 +23,11 @@ from anyshape.dims import InputText, parse_input
 from anyshape.errors import FileError, ParseError, SourceLine, UsageError
 from anyshape.source.lines import first_line, line_of_exception
 
-__all__ = ["Target", "load_target", "make_tensor", "split_target"]
+__all__ = ["Target", "load_target", "made_inputs", "make_tensor", "split_target"]
 
 BELOW = 2  # integers without a limit are 0 or 1: legal as ids, as masks and as flags
-FORM = "Write FILE.py:NAME, where NAME is a model or a function that returns one."
+FORM = "Write FILE.py:NAME or package.module:NAME, where NAME is a model or a function that returns one."
+FORMS = f"{FORM[:-1]}; or FILE.pt2, hf:FOLDER, timm:NAME, torchvision:NAME, diffusers:FOLDER/unet."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ def split_target(text: str) -> tuple[str, str]:
     """
     path, colon, name = text.rpartition(":")
     if not colon or not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{text} does not say which model", hint=FORM)
+        raise UsageError(f"{text} does not say which model", hint=FORMS)
     return path, name
 
 
 def load_target(text: str, inputs: Sequence[str] = ()) -> Target:
     """The model and example that ``text`` names; ``inputs`` make the example where the target gives none."""
     path, name = split_target(text)
-    module = _imported(path)
+    module = _by_name(path) if _is_module_name(path) else _imported(path)
     found = _named(module, path, name)
     model, args, kwargs = _parts(text, _built(text, name, found))
     if not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
@@ -67,6 +68,13 @@ def load_target(text: str, inputs: Sequence[str] = ()) -> Target:
         raise UsageError(f"{text} gives no example inputs", hint=_how_to_give(model))
     shapes = {item.path: _declared(item) for item in made if any(size_name for size_name, _ in item.dims)}
     return Target(text, model, args, named, shapes)
+
+
+def made_inputs(inputs: Sequence[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors that inputs of the command line describe, by name, and the shapes that they declare."""
+    made = [_parsed_input(item) for item in inputs]
+    shapes = {item.path: _declared(item) for item in made if any(size_name for size_name, _ in item.dims)}
+    return {item.path: make_tensor(item) for item in made}, shapes
 
 
 def make_tensor(item: InputText) -> torch.Tensor:
@@ -99,6 +107,33 @@ def _parsed_input(text: str) -> InputText:
 
 def _declared(item: InputText) -> str:
     return ", ".join(str(size) if name is None else name for name, size in item.dims)
+
+
+def _is_module_name(path: str) -> bool:
+    """Whether a text is a dotted name and no file; a folder is a package if Python takes it for one."""
+    if os.path.isdir(path):
+        return path.isidentifier() and os.path.exists(os.path.join(path, "__init__.py"))
+    dotted = all(part.isidentifier() for part in path.split("."))
+    return dotted and not os.path.exists(path) and not path.endswith(".py")
+
+
+def _by_name(path: str) -> types.ModuleType:
+    """The module of that name, found from the current folder as well as where Python looks."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{path}.".startswith(f"{error.name}."):
+            raise FileError(f"there is no file {path} and no module {path}", hint=FORMS) from error
+        return _call(f"{path} can't be imported", functools.partial(_raise, error))  # type: ignore[no-any-return]
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        return _call(f"{path} can't be imported", functools.partial(_raise, error))  # type: ignore[no-any-return]
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _imported(path: str) -> types.ModuleType:
@@ -150,7 +185,9 @@ def _call(what: str, work: Callable[[], Any]) -> Any:
         where = line_of_exception(error)
         raise FileError(f"{what}: it exits with {error.code!r}", where=where, hint=hint) from error
     except Exception as error:  # the user's own code may raise anything
-        raise FileError(f"{what}: {first_line(error)}", where=line_of_exception(error)) from error
+        alone = isinstance(error, ImportError) and "relative import" in str(error)
+        hint = "A file of a package is named as Python does: package.module:NAME." if alone else ""
+        raise FileError(f"{what}: {first_line(error)}", where=line_of_exception(error), hint=hint) from error
 
 
 def _named(module: types.ModuleType, path: str, name: str) -> Any:
