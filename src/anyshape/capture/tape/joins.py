@@ -44,16 +44,16 @@ def _grown(steps: Sequence[Step]) -> Iterator[Step]:
         items, kind = step.args[0], (step.target, axis_of(step))
         shorter = sorted((length for length in lengths if 0 < length < len(items)), reverse=True)
         length = next((length for length in shorter if (*kind, *items[:length]) in known), None)
-        whole = (*kind, *items)
-        known[whole] = step.outputs[0]
+        every = (*kind, *items)
+        known[every] = step.outputs[0]
         lengths.add(len(items))
         if length is None:
             yield step
             continue
         more = _join(step, items[length:])
-        begun = (*kind, *items[:length])
         yield more
-        yield _cat(step, [known[begun], more.outputs[0]])
+        before = (*kind, *items[:length])
+        yield _cat(step, [known[before], more.outputs[0]])
 
 
 def joined_in_groups(tapes: Sequence[Tape]) -> list[Tape] | None:
