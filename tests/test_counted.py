@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import anyshape
 from anyshape.capture.tape.counted import counted_axes, one_more
-from anyshape.errors import CaptureFault
 
 aten = torch.ops.aten
 
@@ -69,11 +68,29 @@ def by_count(x: Tensor) -> Tensor:
     return x * 2
 
 
-def test_a_decision_on_a_count_is_refused_with_its_line(line_in: Callable[[str, str], int]) -> None:
-    with pytest.raises(CaptureFault, match="Python decides by a number that depends on the values") as caught:
-        anyshape.export(Net(by_count), torch.randn(3, 7))
-    assert caught.value.where is not None
-    assert caught.value.where.line == line_in(__file__, "# never otherwise, as far")
+def test_a_decision_on_a_count_is_asked_by_the_graph(tmp_path: Path) -> None:
+    anyshape.export(Net(by_count), torch.randn(3, 7), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for x in (torch.randn(5, 2), torch.full((2, 3), 200.0)):
+        np.testing.assert_array_equal(np.asarray(run(x)), by_count(x).numpy())
+
+
+def mean_of_found(x: Tensor) -> Tensor:
+    found = x[x > 0]
+    return x / max(found.numel(), 1) + 0.25 * len(found)
+
+
+def by_distinct(x: Tensor) -> Tensor:
+    distinct = x.round().unique()
+    return x * len(distinct) if len(distinct) > 2 else x
+
+
+@pytest.mark.parametrize("function", [mean_of_found, by_distinct])
+def test_a_count_is_a_number_of_the_graph(function: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    anyshape.export(Net(function), torch.randn(3, 7), tmp_path / "m.onnx")
+    run = anyshape.load(tmp_path / "m.onnx")
+    for x in (torch.randn(5, 2), -torch.ones(2, 3), torch.tensor([[1.0, 2.0]]), torch.arange(9.0)[None]):
+        np.testing.assert_allclose(np.asarray(run(x)), function(x).numpy(), 1e-5)
 
 
 def test_which_axis_is_counted() -> None:

@@ -127,9 +127,21 @@ class Traces:
         """The tape of one run: without writes, of operators that have a translation."""
         return self._tidy(self.record(sizes, tensors, more, more_at))
 
-    def until(self, sizes: Sizes, key: Any, seed: int = 0) -> Tape | None:
+    def until_with_more(self, sizes: Sizes, key: Any) -> Tape | None:
+        """The same with one row more wherever values decide a size: what was the same so far is no number for that."""
+        counted = self.at(sizes).counted
+        for more in MORE if counted else ():
+            try:
+                return self.until(sizes, key, more_at=dict.fromkeys(counted, more))
+            except CaptureFault:
+                continue
+        return None
+
+    def until(
+        self, sizes: Sizes, key: Any, seed: int = 0, more_at: Mapping[Any, float] | None = None
+    ) -> Tape | None:
         """The tape of what a look at values sees; None if it is not there at these sizes."""
-        recorded = self.record(sizes, self.tensors(sizes, seed))
+        recorded = self.record(sizes, self.tensors(sizes, seed), more_at=more_at)
         decided = recorded.watch.decisions if recorded.watch is not None else ()
         decision = next((decision for decision in decided if decision.key == key), None)
         if decision is not None:

@@ -92,6 +92,7 @@ def _condition(traces: Traces, look: Look) -> Tape:
         if traces.runs(row):
             found.append((row, traces.until(row, look.key)))
     found.append((base, traces.until(base, look.key, seed=1) if traces.runs_with(base, 1) else None))
+    found.append((base, traces.until_with_more(base, look.key)))
     rows = [row for row, tape in found if tape is not None]
     tapes = [tape for _, tape in found if tape is not None]
     return merged_tapes(
