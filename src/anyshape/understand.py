@@ -17,6 +17,7 @@ import torch
 from anyshape.contract.declare import Declaration, declare
 from anyshape.errors import UsageError, own_mistakes
 from anyshape.inputs.case import Case, as_args
+from anyshape.inputs.numbers import NUMBER
 from anyshape.inputs.read import as_module, check_history, evaluation_mode, read
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
@@ -61,6 +62,9 @@ def understand(
     replace in PyTorch is replaced for the whole process.
     """
     module, notes = as_module(model)
+    told_shapes = shapes if isinstance(shapes, Mapping) else {}
+    numbers = [path for path, shape in told_shapes.items() if isinstance(shape, str) and shape == NUMBER]
+    sized = {path: shape for path, shape in shapes.items() if path not in numbers} if numbers else shapes
 
     def waiting() -> None:
         told.doing("read", "waiting for another export in this process")
@@ -88,9 +92,10 @@ def understand(
                 examples=examples,
                 make_inputs=make_inputs,
                 notes=notes,
+                numbers=numbers,
             )
             declared = declare(
-                case, shapes=shapes, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
+                case, shapes=sized, dims=dims, dynamic_axes=dynamic_axes, dynamic_shapes=dynamic_shapes
             )
             look(case)
         told.done("read", case.summary)

@@ -16,16 +16,16 @@ from anyshape.inputs.caches import built
 from anyshape.inputs.structure import Opened, Structure
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy, to_torch
 
-__all__ = ["as_given", "begun", "continued", "has_cache", "is_empty"]
+__all__ = ["as_given", "begun", "continued", "is_empty", "may_hold_more"]
 
 Array = npt.NDArray[Any]
 BESIDE = ("attention_mask", "position_ids")  # what generation gives beside the tokens and the cache
 PAST, PRESENT = "past_key_values.", "present."
 
 
-def has_cache(structure: Structure) -> bool:
-    """Whether there is a cache somewhere in a structure."""
-    return structure.kind == "cache" or any(map(has_cache, structure.children))
+def may_hold_more(structure: Structure) -> bool:
+    """Whether a call may give other than the tensors: a plain number, or a cache without any."""
+    return structure.kind in ("cache", "number") or any(map(may_hold_more, structure.children))
 
 
 def is_empty(given: Structure) -> bool:

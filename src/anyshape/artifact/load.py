@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from anyshape.artifact.generate import as_given, begun, continued, has_cache, is_empty
+from anyshape.artifact.generate import as_given, begun, continued, is_empty, may_hold_more
 from anyshape.artifact.read import contract_of, read_model
 from anyshape.contract.contract import Contract
 from anyshape.errors import FileError, InputError, UsageError, printable
@@ -162,7 +162,7 @@ def _leaves(value: Any, wanted: Structure, path: str, caches: list[Any]) -> list
     amiss = miscounted(value, opened)
     if amiss is not None:
         raise InputError(f"{path}{amiss}, and the file goes by what it holds")
-    if len(leaves) != wanted.tensors and not has_cache(wanted):
+    if len(leaves) != wanted.tensors and not may_hold_more(wanted):
         raise InputError(f"{path} holds {len(leaves)} tensors, not {wanted.tensors}")
     ordered: list[Any] = []
     _match(structure, wanted, path, iter([leaf for _, leaf in leaves]), ordered)
@@ -184,8 +184,11 @@ def _match(given: Structure, wanted: Structure, path: str, leaves: Iterator[Any]
     if wanted.kind == "cache" and is_empty(given):
         ordered.extend([None] * wanted.tensors)
         return
+    if wanted.kind == "number" and given.kind == "constant":
+        ordered.append(_number(given.value, wanted.value, path))
+        return
     if given.kind == "tensor":
-        if wanted.kind != "tensor":
+        if wanted.kind not in ("tensor", "number"):
             raise InputError(f"{path} is a tensor, not {_described(wanted)}")
         ordered.append(next(leaves))
         return
@@ -209,6 +212,17 @@ def _match(given: Structure, wanted: Structure, path: str, leaves: Iterator[Any]
         ordered += made[key]
 
 
+def _number(value: Any, kind: str, path: str) -> npt.NDArray[Any]:
+    """A plain number as the file takes it: whole numbers may stand for others."""
+    if not isinstance(value, KINDS_OF_NUMBERS[kind]):
+        raise InputError(f"{path} is {printable(repr(value), 200)}, not a number of the type {kind}")
+    return np.asarray(value, DTYPES_OF_NUMBERS[kind])
+
+
+KINDS_OF_NUMBERS: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
+DTYPES_OF_NUMBERS = {"bool": "bool", "int": "int64", "float": "float64"}
+
+
 def _has_positions(structure: Structure) -> bool:
     """Whether the parts have places and no names, or none in a file: a registered class's own are not kept there."""
     return structure.kind in ("registered", "list", "tuple")
@@ -223,6 +237,8 @@ def _keys(structure: Structure, by_position: bool) -> list[tuple[str, Any]]:
 def _described(structure: Structure) -> str:
     if structure.kind == "constant":
         return printable(repr(structure.value), 200)
+    if structure.kind == "number":
+        return f"a number of the type {structure.value}"
     return f"a {structure.kind}" + (f" of {len(structure.children)}" if structure.children else "")
 
 

@@ -262,8 +262,8 @@ def _spread(given: Mapping[Any, Any], names: Sequence[str]) -> dict[Any, Any]:
 
 
 def _walk(structure: Structure, spec: Any, path: str) -> Iterator[Any]:
-    if structure.kind == "tensor":
-        yield spec
+    if structure.kind in ("tensor", "number"):
+        yield spec if structure.kind == "tensor" else None
         return
     if structure.kind == "constant":
         return

@@ -403,6 +403,10 @@ def _nodes(value: Any, where: str, size: Callable[[Any, str], Any] | None, depth
         yield True
         return
     data = _of(value, dict, where, 'an object or "tensor"')
+    if "number" in data:
+        _one_of(_keys(data, where, ("number",))["number"], f"{where}.number", ("bool", "int", "float"))
+        yield True
+        return
     yield False
     if "size" in data and size is not None:
         size(_keys(data, where, ("size",))["size"], f"{where}.size")
@@ -412,7 +416,9 @@ def _nodes(value: Any, where: str, size: Callable[[Any, str], Any] | None, depth
         return
     _keys(data, where, ("kind", "children"), ("keys", "name"))
     kind = _one_of(
-        data["kind"], f"{where}.kind", [known for known in KINDS if known not in ("tensor", "constant")]
+        data["kind"],
+        f"{where}.kind",
+        [known for known in KINDS if known not in ("tensor", "constant", "number")],
     )
     children = _list(data["children"], f"{where}.children", MOST_NODES)
     _check_keys(data, where, kind, len(children))

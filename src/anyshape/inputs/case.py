@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from anyshape.errors import AnyshapeError, HistoryFault, SourceLine, UsageError
+from anyshape.inputs.numbers import leaves_like
 from anyshape.inputs.parts import Attribute
 from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten
@@ -72,6 +73,7 @@ class Input:
 
     path: str
     example: torch.Tensor
+    is_number: bool = False  # a plain number of Python's, which the model gets as such
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -204,17 +206,18 @@ class Case:
                 f"an input set has {unknown[0] if unknown else 'more arguments'}, which the example does not have",
                 hint=f"The example has: {', '.join(self.argument_names)}.",
             )
-        ordered = [given[name] for name in self.argument_names if name in given]
-        leaves = [leaf for value in ordered for leaf in flatten(value)[0]]
+        nodes = [node for part in self.structure.children for node in part.children]
+        told = zip(self.argument_names, nodes, strict=True)
+        leaves = [leaf for name, node in told if name in given for leaf in leaves_like(node, given[name])]
         if len(leaves) != len(self.inputs):
             raise UsageError(
                 f"an input set has {len(leaves)} tensors, the example has {len(self.inputs)}: "
                 + ", ".join(item.path for item in self.inputs),
                 hint="Give every input set the structure of the example.",
             )
-        for item, (_, tensor) in zip(self.inputs, leaves, strict=True):
+        for item, tensor in zip(self.inputs, leaves, strict=True):
             _check_like(item, tensor)
-        return tuple(tensor for _, tensor in leaves)
+        return tuple(leaves)
 
 
 def _check_like(item: Input, tensor: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from anyshape.inputs.caches import miscounted
 from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, answered, as_args, check_dense
 from anyshape.inputs.history import HINT, History, agree
 from anyshape.inputs.names import check_names, given_names
+from anyshape.inputs.numbers import changing, places, with_numbers
 from anyshape.inputs.opaque import HOW_TO_REGISTER, constants_of, tensor_inside
 from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten, open_any
@@ -35,23 +36,34 @@ def read(
     examples: Sequence[Any] = (),
     make_inputs: Callable[[dict[str, int]], Any] | None = None,
     notes: Sequence[str] = (),
+    numbers: Sequence[str] = (),
 ) -> Case:
-    """The case of a model and one example of its inputs; the model has run once when this returns."""
+    """The case of a model and one example of its inputs; the model has run once when this returns.
+
+    ``numbers`` are the plain numbers that are to be inputs of the file; so are those that change among ``examples``.
+    """
     module, remarks = as_module(model)
     positional, named = as_args(args), dict(kwargs or {})
     if not positional and not named and make_inputs is None:
         raise UsageError("no example inputs were given", hint="Pass args=(tensor, ...) or kwargs={...}.")
     roots = _argument_names(module, positional, named)
-    leaves, structure = flatten((positional, named))
-    names = _renamed([path for path, _ in _paths(roots, positional, named)], input_names)
-    constants = tuple(_constants(roots, positional, named))
+    _check_examples(examples)
+    here = dict(_roots(roots, positional, named))
+    wanted = {*numbers, *(path for example in examples for path in changing(here, _by_name(roots, example)))}
+    found = [place for root, value in _roots(roots, positional, named) for place in places(root, value)]
+    structure, leaves = with_numbers(flatten((positional, named))[1], found, wanted)
+    names = _renamed([path for path, _ in leaves], input_names)
+    constants = tuple(item for item in _constants(roots, positional, named) if item[0] not in wanted)
     if not leaves:
         raise UsageError("the inputs hold no tensor", hint="At least one input must be a torch.Tensor.")
     for name, (_, tensor) in zip(names, leaves, strict=True):
         check_dense(name, tensor)
     for root, value in _roots(roots, positional, named):
         _check_cache(root, value)
-    inputs = tuple(Input(name, tensor.detach()) for name, (_, tensor) in zip(names, leaves, strict=True))
+    inputs = tuple(
+        Input(name, tensor.detach(), path in wanted)
+        for name, (path, tensor) in zip(names, leaves, strict=True)
+    )
     _make_lazy_weights(module, structure, inputs)
     case = Case(
         module,
@@ -65,13 +77,23 @@ def read(
         notes=tuple(dict.fromkeys((*notes, *remarks))),
         look=History().look,
     )
+    more = tuple(case.tensors_of(*_as_input_set(example)) for example in examples)
+    return dataclasses.replace(case, more_examples=more, outputs=_first_run(case))
+
+
+def _check_examples(examples: Any) -> None:
     if isinstance(examples, (str, torch.Tensor)) or not isinstance(examples, Sequence):
         raise UsageError(
             f"examples is a {type(examples).__name__}, not a list of input sets",
             hint="Pass examples=[(x, y), ...], each like args.",
         )
-    more = tuple(case.tensors_of(*_as_input_set(example)) for example in examples)
-    return dataclasses.replace(case, more_examples=more, outputs=_first_run(case))
+
+
+def _by_name(roots: Sequence[str], example: Any) -> dict[str, Any]:
+    """The arguments of another input set by name; as far as it can be told before it is looked at."""
+    args, kwargs = _as_input_set(example)
+    given = args if isinstance(args, (tuple, list)) else (args,)
+    return dict(zip(roots, given, strict=False)) | dict(kwargs or {})
 
 
 def _check_cache(path: str, value: Any) -> None:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal[
-    "tensor", "constant", "list", "tuple", "dict", "namedtuple", "dataclass", "registered", "cache"
+    "tensor", "constant", "list", "tuple", "dict", "namedtuple", "dataclass", "registered", "cache", "number"
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -62,6 +62,8 @@ class Structure:
     def _build(self, leaves: Iterator[Any]) -> Any:
         if self.kind == "tensor":
             return next(leaves)
+        if self.kind == "number":
+            return next(leaves).item()  # what the model is given is Python's own
         if self.kind == "constant":
             return self.value
         parts = [child._build(leaves) for child in self.children]
@@ -81,6 +83,10 @@ class Structure:
             return replace(self, value=next(values))
         return replace(self, children=tuple(child.with_constants(values) for child in self.children))
 
+    def with_children(self, children: tuple[Structure, ...]) -> Structure:
+        """The same container around other parts."""
+        return replace(self, children=children)
+
     def constants(self) -> list[Any]:
         """The values of the constant leaves, in order."""
         if self.kind == "constant":
@@ -90,7 +96,7 @@ class Structure:
     @property
     def tensors(self) -> int:
         """How many leaves are tensors."""
-        return 1 if self.kind == "tensor" else sum(child.tensors for child in self.children)
+        return 1 if self.kind in ("tensor", "number") else sum(child.tensors for child in self.children)
 
     @property
     def class_name(self) -> str:
@@ -103,6 +109,8 @@ class Structure:
         """A JSON value that `structure_from_json` reads back; of a class its name is kept, and nothing of its code."""
         if self.kind == "tensor":
             return "tensor"
+        if self.kind == "number":
+            return {"number": self.value}
         if self.kind == "constant" and isinstance(self.value, Expr):
             return {"size": str(self.value)}
         if self.kind == "constant":
@@ -152,6 +160,8 @@ def structure_from_json(node: Any) -> Structure:
     """The structure that `Structure.to_json` wrote, as the contract's reader has checked it."""
     if node == "tensor":
         return Structure("tensor")
+    if "number" in node:
+        return Structure("number", value=node["number"])
     if "size" in node:
         return Structure("constant", value=parse_expr(node["size"]))
     if "constant" in node:

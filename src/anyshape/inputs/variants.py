@@ -70,6 +70,8 @@ def _kinds(case: Case, rules: Sequence[Rule]) -> list[tuple[_Kind, ...]]:
 def _kinds_of(case: Case, number: int, rule: Rule) -> tuple[_Kind, ...]:
     """The kinds of one input, by its example."""
     item = case.inputs[number]
+    if item.is_number:
+        return NUMBERS[item.example.dtype]
     length = _what_it_measures(case, number)
     levels = _levels(item, rule)
     if levels is not None:
@@ -82,6 +84,21 @@ def _kinds_of(case: Case, number: int, rule: Rule) -> tuple[_Kind, ...]:
         return (_Kind("over the whole range of what was seen", _between(int(rule.low), int(rule.high))),)
     return ()
 
+
+NUMBERS = {
+    torch.bool: (_Kind("the other way", lambda made, shapes, generator: ~made),),
+    torch.int64: (
+        _Kind("one more", lambda made, shapes, generator: made + 1),
+        _Kind("twice as large", lambda made, shapes, generator: made * 2),
+        _Kind("one less", lambda made, shapes, generator: made - made.sign()),
+        _Kind("one", lambda made, shapes, generator: torch.ones_like(made)),
+    ),
+    torch.float64: (
+        _Kind("twice as large", lambda made, shapes, generator: made * 2),
+        _Kind("a third as large", lambda made, shapes, generator: made / 3),
+        _Kind("one more", lambda made, shapes, generator: made + 1),
+    ),
+}
 
 FLOATS = (
     _Kind("a hundredth as large", lambda made, shapes, generator: made * 0.01),
