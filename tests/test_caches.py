@@ -169,6 +169,18 @@ def test_one_file_prefills_and_decodes(decoder: tuple[LlamaForCausalLM, str]) ->
         torch.testing.assert_close(cache.layers[1].values, wanted.past_key_values.layers[1].values)
 
 
+def test_an_empty_cache_as_an_example_serves_as_well(tmp_path: Path) -> None:
+    model, ids, cache = llama(), torch.randint(0, 40, (2, 6)), DynamicCache()
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache}
+    made = anyshape.export(model, (), str(tmp_path / "model.onnx"), kwargs=given)
+    assert [item.name for item in made.contract.inputs][2:4] == [
+        "past_key_values.0.key",
+        "past_key_values.0.value",
+    ]
+    assert made.contract.dim("past").example == 0 and made.contract.dim("past").range.contains(77)
+    assert not cache.layers  # the caller's own is as it was
+
+
 def test_an_argument_left_out_is_an_empty_cache(decoder: tuple[LlamaForCausalLM, str]) -> None:
     model, path = decoder
     ids = torch.randint(0, 40, (2, 6))

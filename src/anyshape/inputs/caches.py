@@ -15,7 +15,7 @@ from typing import Any
 from anyshape.errors import UsageError
 from anyshape.inputs.structure import Opened
 
-__all__ = ["built", "miscounted", "open_cache"]
+__all__ = ["built", "miscounted", "open_cache", "without_past"]
 
 # How users of ONNX Runtime and Optimum know them: past_key_values.0.key, past_key_values.0.decoder.key
 _WORDS = {"keys": "key", "values": "value"}
@@ -83,6 +83,16 @@ def _is_cache(value: Any) -> bool:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def without_past(cache: Any) -> Any | None:
+    """A cache like one that a model has filled, with room for nothing yet; None where it holds more than the past."""
+    box = open_cache(cache)
+    if box is None or box.rebuild_with is None or not box.children:
+        return None
+    if not all(re.fullmatch(r"\d+\.(key|value)", name) for name in box.keys):
+        return None
+    return box.rebuild_with([tensor[..., :0, :] for tensor in box.children])
 
 
 # --- Walking: the same way whenever tensors are taken out and put in ---------------------------------------

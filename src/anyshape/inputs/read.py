@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import torch
 
 from anyshape.compare import same
 from anyshape.errors import HistoryFault, ModelFault, UsageError
-from anyshape.inputs.caches import miscounted
+from anyshape.inputs.caches import miscounted, open_cache, without_past
 from anyshape.inputs.case import Case, Input, OutOfMemory, Outputs, answered, as_args, check_dense
 from anyshape.inputs.history import HINT, History, agree
 from anyshape.inputs.names import check_names, given_names
@@ -46,6 +47,7 @@ def read(
     positional, named = as_args(args), dict(kwargs or {})
     if not positional and not named and make_inputs is None:
         raise UsageError("no example inputs were given", hint="Pass args=(tensor, ...) or kwargs={...}.")
+    positional, named = _with_room(module, positional, named)
     roots = _argument_names(module, positional, named)
     _check_examples(examples)
     here = dict(_roots(roots, positional, named))
@@ -94,6 +96,23 @@ def _by_name(roots: Sequence[str], example: Any) -> dict[str, Any]:
     args, kwargs = _as_input_set(example)
     given = args if isinstance(args, (tuple, list)) else (args,)
     return dict(zip(roots, given, strict=False)) | dict(kwargs or {})
+
+
+def _with_room(
+    module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with each empty cache as one without a past: what the model fills it with says of which tensors."""
+    boxes = {key: open_cache(value) for key, value in (*enumerate(positional), *named.items())}
+    empty = [key for key, box in boxes.items() if box is not None and not box.children]
+    if not empty:
+        return positional, named
+    args, kwargs = copy.deepcopy((positional, named))
+    with State(module, {}).kept(), torch.no_grad():
+        answered(lambda: module(*args, **kwargs))  # what it raises, it raises again in the first run
+    given: dict[Any, Any] = {**dict(enumerate(positional)), **named}
+    filled: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+    given.update({key: made for key in empty if (made := without_past(filled[key])) is not None})
+    return tuple(given[number] for number in range(len(positional))), {name: given[name] for name in named}
 
 
 def _check_cache(path: str, value: Any) -> None:
