@@ -170,11 +170,6 @@ def scanned_in_scanned(x: Tensor) -> tuple[Tensor, Tensor]:
     return scan(outer, x.new_zeros(x.shape[1]), x)
 
 
-def scanned_with_an_input(x: Tensor) -> Tensor:
-    most = x.amax(1)
-    return scan(lambda total, row: (total + row * most, total.sum(-1)), torch.zeros_like(most), x, dim=1)[1]
-
-
 def written_row_by_row(x: Tensor) -> Tensor:
     def step(carried: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
         at = place.reshape(1)
@@ -186,10 +181,6 @@ def written_row_by_row(x: Tensor) -> Tensor:
 
 def mapped_in_mapped(x: Tensor) -> Tensor:
     return mapped(lambda row: mapped(lambda number, total: number * 2 + total, row, row.sum(0)), x)
-
-
-def mapped_as_a_tree(x: Tensor) -> Any:
-    return mapped(lambda given: (given["x"] * WEIGHT[0], given["y"] * 2), {"x": x, "y": x.sum(1)})
 
 
 def counted_to_a_size(x: Tensor) -> Tensor:
@@ -246,10 +237,8 @@ MORE = [
     looped_in_chosen,
     chosen_in_scanned,
     scanned_in_scanned,
-    scanned_with_an_input,
     written_row_by_row,
     mapped_in_mapped,
-    mapped_as_a_tree,
     counted_to_a_size,
     counted_to_a_value,
     with_integers_and_truths,
