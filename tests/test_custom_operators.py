@@ -177,7 +177,7 @@ def test_a_node_has_the_schema_of_the_operator() -> None:
         "[batch,4]",
         "[batch,None,4]",
         "[batch,4]",
-        "[batch,None,4]",
+        "[batch,1,4]",
         "[batch,4]",
         "[4]",
     ]
