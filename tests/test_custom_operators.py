@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,7 +177,7 @@ def test_a_node_has_the_schema_of_the_operator() -> None:
         "[batch,4]",
         "[batch,None,4]",
         "[batch,4]",
-        "[batch,None,4]",
+        "[batch,1,4]",
         "[batch,4]",
         "[4]",
     ]
@@ -360,3 +362,10 @@ def test_a_node_of_its_own_in_a_choice_is_not_run_in_pieces(kept: nn.Module) -> 
     graph.remove(inner, safe=True)
     with pytest.raises(RuntimeFailure, match="own::Alike stands in a choice or a loop"):
         Pieces(model, {"own::Alike": lambda x: x})
+
+
+@pytest.mark.parametrize("name", ["custom_translation", "custom_node"])
+def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parent.parent / "examples" / f"{name}.py"
+    runpy.run_path(str(path), run_name="__main__")
+    assert "right: True" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._dynamo  # what compiles: not while sizes are watched
 from torch import Tensor, nn
-from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jvp, stack_module_state, vjp
+from torch.func import functional_call, grad, grad_and_value, hessian, jvp, stack_module_state, vjp
 from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -65,10 +65,6 @@ def gradient_and_value(self: Any, x: Tensor) -> Any:
     return grad_and_value(lambda x: (x.sin() * torch.arange(x.shape[1]).unsqueeze(-1)).sum())(x)
 
 
-def gradient_of_each_row(self: Any, x: Tensor) -> Tensor:
-    return torch.vmap(grad(lambda row: (row * self.row).sin().sum()))(x)
-
-
 def forwards(self: Any, x: Tensor) -> Any:
     return jvp(lambda x: x.sin() @ self.matrix, (x,), (x * 2,))
 
@@ -76,10 +72,6 @@ def forwards(self: Any, x: Tensor) -> Any:
 def backwards(self: Any, x: Tensor) -> Any:
     value, pull = vjp(lambda x: x.sin() * self.row, x)
     return pull(value.cos())[0], value
-
-
-def jacobian_forwards(self: Any, x: Tensor) -> Tensor:
-    return jacfwd(lambda x: (x @ self.matrix).sum(0))(x.sum(1))
 
 
 def second_derivatives(self: Any, x: Tensor) -> Tensor:
@@ -248,10 +240,8 @@ FUNCTIONS = [
     gradient,
     gradient_of_a_weight,
     gradient_and_value,
-    gradient_of_each_row,
     forwards,
     backwards,
-    jacobian_forwards,
     second_derivatives,
     one_step_of_learning,
     called_with_other_weights,

@@ -33,7 +33,7 @@ from anyshape.verify.reference import Expected, Reference
 from anyshape.verify.verdict import Row
 from anyshape.verify.verify import check
 
-__all__ = ["Lowering", "cause_of"]
+__all__ = ["Lowering", "Search", "cause_of"]
 
 MOST_STEPS = 2000  # that are run alone
 aten = torch.ops.aten
@@ -82,7 +82,7 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     if isinstance(own, (Refusal, OutOfMemory)) or _apart(own, expected.outputs.tensors, expected.exact):
         operators = lowering.translations or {}
         return capture_cause(body, reference.case, reference.agreed, row.sizes, tensors, operators)
-    search = _Search(lowering, row.sizes, tensors, own)
+    search = Search(lowering, row.sizes, tensors, own)
     for suspect in search.suspects():
         if search.matters(suspect):
             return _told(lowering, suspect, search.gave(suspect), row)
@@ -115,7 +115,7 @@ def _nodes(lowering: Lowering, step: Step) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Search:
+class Search:
     """The steps of a program at failing sizes, each also on ONNX Runtime alone."""
 
     lowering: Lowering

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from anyshape.blame.fault import fault_of
 from anyshape.blame.operators import Lowering
+from anyshape.blame.sides import check_sides
 from anyshape.capture import Program, Split, Turn
 from anyshape.contract import Contract, Tensor
 from anyshape.contract.agree import CHANGES_ITSELF, Agreed
@@ -87,6 +88,7 @@ class Attempt:
         enforce_shapes(self.model, agreed.contract)
         self.narrowings = 0
         self.verdict: Verdict | None = None
+        self.verdict_of_sides: Verdict | None = None  # under which every side of a choice was right
         self.runtime = _loaded(self.model, settings)
 
     def judge(self) -> Verdict:
@@ -97,6 +99,9 @@ class Attempt:
             if closer is None:
                 break
             verdict = self.narrow(*closer)
+        if verdict.right and verdict is not self.verdict_of_sides:
+            check_sides(self.lowering, self.reference, verdict.rows)
+            self.verdict_of_sides = verdict
         self.verdict = verdict
         return verdict
 

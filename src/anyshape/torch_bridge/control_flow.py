@@ -59,9 +59,10 @@ class Plain:
         going = test(carried)
         if isinstance(going, FakeTensor):
             return body(carried)
-        if not going:
+        if not going or self.supposing:
             body(carried)  # all the same: it tells the structure of the result
-        while going and not self.supposing:
+            return carried
+        while going:
             carried = body(carried)
             going = test(carried)
         return carried
