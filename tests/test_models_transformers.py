@@ -91,6 +91,14 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"context_length": 32, "num_input_channels": 3, "d_model": 16, "num_hidden_layers": 1, "ffn_dim": 32},
     ),
     "features": ("TimeSeriesTransformerForPrediction", {"prediction_length": 4}),
+    "text_with_pictures": (
+        "Gemma3ForConditionalGeneration",
+        {
+            "text_config": {**TEXT, **WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+            "vision_config": {**IMAGE, "model_type": "siglip_vision_model"},
+            "image_token_index": 98,
+        },
+    ),
     "pictures_in_text": (
         "LlavaForConditionalGeneration",
         {
@@ -309,6 +317,13 @@ def test_images_among_the_tokens(saved: Callable[..., str]) -> None:
         "no example can be made for LlavaForConditionalGeneration: pixel_values has its place"
     )
     assert told.endswith("FILE.py:NAME.")
+
+
+def test_text_alone_where_images_could_be_among_the_tokens(saved: Callable[..., str]) -> None:
+    name = saved("text_with_pictures")
+    assert refused(UsageError, name, random=True).endswith("For text alone, choose --task text-generation.")
+    _, _, kwargs = anyshape.from_name(name, task="text-generation", cache="none", random=True)
+    assert shapes_of(kwargs) == {"input_ids": (2, 7), "attention_mask": (2, 7), "use_cache": False}
 
 
 def test_no_example_that_the_model_takes(saved: Callable[..., str]) -> None:

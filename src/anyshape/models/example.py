@@ -34,12 +34,14 @@ CONTENT = (
 )
 # What comes along with it where the signature has it, and may be left out where the model refuses it.
 BESIDE = ("attention_mask", "token_type_ids", "bbox", "pixel_mask")
+# Of a model that takes images among its tokens, these take the tokens alone.
+TEXT_ALONE = ("text-generation", "text2text-generation")
 
 
 def example_of(library: Any, model: Any, wanted: Wanted) -> dict[str, Any]:
     """The keyword arguments of one call that the model runs on, its cache as it is wanted."""
     parameters = inspect.signature(model.forward).parameters
-    _check_images_in_text(model, parameters)
+    _check_images_in_text(library, model, parameters, wanted)
     choices = fits(library, type(model), "multiple-choice")
     first: Exception | None = None
     names: list[str] = []
@@ -64,6 +66,8 @@ def example_of(library: Any, model: Any, wanted: Wanted) -> dict[str, Any]:
 def _sets(model: Any, parameters: Any, wanted: Wanted) -> Iterator[list[str]]:
     """Names of inputs that go together, the fullest first."""
     content = [name for name in CONTENT if name in parameters]
+    if _are_in_text(model, parameters):
+        content = ["input_ids"]
     if model.main_input_name in parameters and model.main_input_name not in content:
         content.append(model.main_input_name)
     own = type(model).dummy_inputs is not _base(model).dummy_inputs
@@ -100,16 +104,23 @@ def _made(facts: Facts, names: list[str], wanted: Wanted) -> Iterator[dict[str, 
         yield dict(zip(ways, values, strict=True))
 
 
-def _check_images_in_text(model: Any, parameters: Any) -> None:
-    """Images whose place is among the tokens: how many tokens each takes is known to the model's processor only."""
-    config = model.config
+def _are_in_text(model: Any, parameters: Any) -> bool:
+    """Whether images or sounds have their place among the tokens."""
     marks = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
-    media = [name for name in CONTENT[1:] if name in parameters]
-    if media and "input_ids" in parameters and any(getattr(config, mark, None) is not None for mark in marks):
+    marked = any(getattr(model.config, mark, None) is not None for mark in marks)
+    return marked and "input_ids" in parameters and any(name in parameters for name in CONTENT[1:])
+
+
+def _check_images_in_text(library: Any, model: Any, parameters: Any, wanted: Wanted) -> None:
+    """How many tokens an image takes is known to the model's processor only; a task of text alone takes none."""
+    if _are_in_text(model, parameters) and wanted.task not in TEXT_ALONE:
+        media = [name for name in CONTENT[1:] if name in parameters]
+        alone = [task for task in TEXT_ALONE if fits(library, type(model), task)][:1]
         raise UsageError(
             f"no example can be made for {type(model).__name__}: {media[0]} has its place among the tokens, "
             "which its processor gives it",
-            hint="Write a function that returns (model, (), inputs of the processor): FILE.py:NAME.",
+            hint="Write a function that returns (model, (), inputs of the processor): FILE.py:NAME."
+            + "".join(f" For text alone, choose --task {task}." for task in alone),
         )
 
 
