@@ -90,6 +90,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "PatchTSTForPrediction",
         {"context_length": 32, "num_input_channels": 3, "d_model": 16, "num_hidden_layers": 1, "ffn_dim": 32},
     ),
+    "bart": ("BartForSequenceClassification", BOTH_SIDES),
     "features": ("TimeSeriesTransformerForPrediction", {"prediction_length": 4}),
     "text_with_pictures": (
         "Gemma3ForConditionalGeneration",
@@ -405,3 +406,13 @@ def test_a_name_whose_weights_are_not_stored(
         "the weights of somebody/something are not in the local cache\n"
         "Pass --download to fetch them, or --random for random ones."
     )
+
+
+def test_a_model_that_reads_with_both_halves_makes_what_is_written_itself(saved: Callable[..., str]) -> None:
+    _, _, kwargs = anyshape.from_name(saved("bart"), random=True)
+    assert shapes_of(kwargs) == {"input_ids": (2, 7), "attention_mask": (2, 7)}
+
+
+def test_a_batch_of_one_where_a_model_takes_no_other(saved: Callable[..., str]) -> None:
+    name = saved("llama", kind="LlamaForSequenceClassification", pad_token_id=None)
+    assert anyshape.from_name(name, random=True)[2]["input_ids"].shape == (1, 7)
