@@ -23,7 +23,7 @@ help:
 	@echo "make demo    export a model with two inputs of varying size, and run it at another size"
 	@echo "make test    all tests"
 	@echo "make check   style and types"
-	@echo "make zoo     score anyshape and torch's exporters on small models at sizes they never saw"
+	@echo "make zoo     score anyshape and torch's exporters on small models at sizes they never saw, and run the examples"
 	@echo "make operators   sweep over PyTorch's operators, beside torch's exporter; writes docs/operators.md"
 	@echo "make bench   time of export and of inference, beside torch's exporter"
 	@echo "make robustness   mutated contracts and files, and the same export on a busy machine and in two threads"
@@ -63,6 +63,7 @@ check: $(CHECK)
 
 zoo: $(BASE)
 	$(BIN)/python benchmarks/zoo.py -j 2
+	$(BIN)/python benchmarks/examples.py
 
 operators: $(BASE)
 	@mkdir -p build

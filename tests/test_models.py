@@ -422,3 +422,11 @@ def test_the_command_line(library: Callable[[str], Any], tmp_path: Path) -> None
         app, ["verify", "tiny.onnx", "--against", "hf:tiny", "--task", "feature-extraction", "--random"]
     )
     assert done.exit_code != 0
+
+
+def test_the_source_of_a_library_is_not_changed() -> None:
+    done = CliRunner().invoke(app, ["repair", "timm:resnet18", "--random", "--write"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        "the source of timm:resnet18 is not yours, and is not changed from here\nLeave out"
+    )

@@ -90,7 +90,16 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "PatchTSTForPrediction",
         {"context_length": 32, "num_input_channels": 3, "d_model": 16, "num_hidden_layers": 1, "ffn_dim": 32},
     ),
+    "bart": ("BartForSequenceClassification", BOTH_SIDES),
     "features": ("TimeSeriesTransformerForPrediction", {"prediction_length": 4}),
+    "text_with_pictures": (
+        "Gemma3ForConditionalGeneration",
+        {
+            "text_config": {**TEXT, **WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+            "vision_config": {**IMAGE, "model_type": "siglip_vision_model"},
+            "image_token_index": 98,
+        },
+    ),
     "pictures_in_text": (
         "LlavaForConditionalGeneration",
         {
@@ -311,6 +320,13 @@ def test_images_among_the_tokens(saved: Callable[..., str]) -> None:
     assert told.endswith("FILE.py:NAME.")
 
 
+def test_text_alone_where_images_could_be_among_the_tokens(saved: Callable[..., str]) -> None:
+    name = saved("text_with_pictures")
+    assert refused(UsageError, name, random=True).endswith("For text alone, choose --task text-generation.")
+    _, _, kwargs = anyshape.from_name(name, task="text-generation", cache="none", random=True)
+    assert shapes_of(kwargs) == {"input_ids": (2, 7), "attention_mask": (2, 7), "use_cache": False}
+
+
 def test_no_example_that_the_model_takes(saved: Callable[..., str]) -> None:
     told = refused(UsageError, saved("features"), random=True)
     what, _, hint = told.partition("\n")
@@ -390,3 +406,13 @@ def test_a_name_whose_weights_are_not_stored(
         "the weights of somebody/something are not in the local cache\n"
         "Pass --download to fetch them, or --random for random ones."
     )
+
+
+def test_a_model_that_reads_with_both_halves_makes_what_is_written_itself(saved: Callable[..., str]) -> None:
+    _, _, kwargs = anyshape.from_name(saved("bart"), random=True)
+    assert shapes_of(kwargs) == {"input_ids": (2, 7), "attention_mask": (2, 7)}
+
+
+def test_a_batch_of_one_where_a_model_takes_no_other(saved: Callable[..., str]) -> None:
+    name = saved("llama", kind="LlamaForSequenceClassification", pad_token_id=None)
+    assert anyshape.from_name(name, random=True)[2]["input_ids"].shape == (1, 7)

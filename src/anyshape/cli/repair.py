@@ -54,6 +54,7 @@ def repair(
     with screen(as_json, verbose) as out:
         shapes, dims = read_shapes(shape), read_dims(dim)
         wanted = {"task": task, "cache": cache, "random": random, "download": download}
+        _check_own(target, write)
         with out.stations(tell=verbose) as progress:
             progress.doing("read", target)
             found = target_of(target, make, wanted)
@@ -74,6 +75,17 @@ def repair(
             write,
             target,
             [*_again("--shape", shape), *_again("--dim", dim), *_again("--input", make), *again(wanted)],
+        )
+
+
+def _check_own(target: str, write: bool) -> None:
+    from anyshape.errors import UsageError
+    from anyshape.models.name import is_of_library
+
+    if write and is_of_library(target):
+        raise UsageError(
+            f"the source of {target} is not yours, and is not changed from here",
+            hint="Leave out --write to see the edit; anyshape export --repair leaves the source alone.",
         )
 
 

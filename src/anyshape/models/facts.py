@@ -86,20 +86,16 @@ class Facts:
     # --- Images and films -------------------------------------------------------------------------------------
 
     def _channels(self) -> int:
-        return int(self._of_images("num_channels", "in_channels", "in_chans") or 3)
+        return int(self._said("num_channels", "in_channels", "in_chans") or 3)
 
-    def _of_images(self, *keys: str) -> Any:
-        """What the config, or its part for images, says of one of these."""
-        for part in ("", "vision_config", "backbone_config"):
-            holder = getattr(self.config, part, None) if part else self.config
-            for key in keys:
-                found = getattr(holder, key, None) if holder is not None else None
-                if found is not None:
-                    return found
-        return None
+    def _said(self, *keys: str) -> Any:
+        """What the config, or one of its parts, says of one of these."""
+        parts = [part for part in vars(self.config).values() if hasattr(part, "model_type")]
+        told = (getattr(holder, key, None) for holder in (self.config, *parts) for key in keys)
+        return next((found for found in told if found is not None), None)
 
     def _image_sizes(self) -> list[tuple[int, int]]:
-        said = self._of_images("image_size")
+        said = self._said("image_size")
         if isinstance(said, dict):
             said = (said.get("height", USUAL_IMAGE), said.get("width", USUAL_IMAGE))
         if isinstance(said, (int, float)):
@@ -108,12 +104,12 @@ class Facts:
 
     def _images(self) -> list[torch.Tensor]:
         shapes = [(self._channels(), *size) for size in self._image_sizes()]
-        frames = self._of_images("num_frames")
+        frames = self._said("num_frames")
         films = [(int(frames), *shape) for shape in shapes] if frames else []
         return [_noise(self.batch, *shape) for shape in (*films, *shapes)]
 
     def _videos(self) -> list[torch.Tensor]:
-        frames = int(self._of_images("num_frames", "frames_per_clip") or 8)
+        frames = int(self._said("num_frames", "frames_per_clip") or 8)
         return [_noise(self.batch, frames, self._channels(), *size) for size in self._image_sizes()]
 
     # --- Sound and series -------------------------------------------------------------------------------------
@@ -127,21 +123,22 @@ class Facts:
             "input_dim",
             "feature_size",
         )
-        bins = next((int(value) for key in keys if (value := getattr(self.config, key, None))), None)
+        bins = self._said(*keys)
         if bins is None:
             return []
-        most = getattr(self.config, "max_source_positions", None)
+        bins = int(bins)
+        most = self._said("max_source_positions")
         fixed = [_noise(self.batch, bins, 2 * int(most))] if most else []
         return [*fixed, _noise(self.batch, 4 * FRAMES, bins), _noise(self.batch, bins, 4 * FRAMES)]
 
     def _sounds(self) -> list[torch.Tensor]:
         bins, longest = getattr(self.config, "num_mel_bins", None), getattr(self.config, "max_length", None)
-        strides = getattr(self.config, "conv_stride", None) or getattr(self.config, "upsampling_ratios", None)
+        strides = self._said("conv_stride", "upsampling_ratios")
         if isinstance(strides, (list, tuple)):
             samples = math.prod(strides) * FRAMES + math.prod(strides) // 2
         else:
             samples = SAMPLES
-        channels = int(getattr(self.config, "audio_channels", 1) or 1)
+        channels = int(self._said("audio_channels") or 1)
         filtered = [_noise(self.batch, int(longest), int(bins))] if bins and longest else []
         return [*filtered, _noise(self.batch, samples), _noise(self.batch, channels, samples)]
 

@@ -13,7 +13,7 @@ from anyshape.inputs.target import Target, load_target, made_inputs, split_targe
 from anyshape.models import of_diffusers, of_timm, of_torchvision, of_transformers, saved
 from anyshape.models.wanted import Parts, Wanted
 
-__all__ = ["from_name", "load_name", "stem"]
+__all__ = ["from_name", "is_of_library", "load_name", "stem"]
 
 _LIBRARIES: dict[str, Callable[[str, Wanted], Parts]] = {
     "hf": of_transformers.load,
@@ -68,6 +68,15 @@ def load_name(text: str, inputs: Sequence[str] = (), wanted: Wanted | None = Non
         model, args, kwargs = _LIBRARIES[library](place, wanted)
     args, kwargs = _with_given(model, args, kwargs, given)
     return Target(text, model, args, kwargs, shapes)
+
+
+def is_of_library(text: str) -> bool:
+    """Whether the source of what a text names belongs to a library, or is no Python at all.
+
+    >>> is_of_library("timm:resnet18"), is_of_library("net.py:build")
+    (True, False)
+    """
+    return _split(text)[0] is not None
 
 
 def stem(text: str) -> str:

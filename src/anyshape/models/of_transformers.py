@@ -79,7 +79,7 @@ def _model(kind: Any, config: Any, place: str, wanted: Wanted) -> Any:
     try:
         if wanted.random:
             with quiet(), seeded():
-                return kind(config).eval()
+                return kind(config).float().eval()  # as stored weights are read
         if os.path.isdir(place) and not _has_weights(place):
             raise FileError(f"{place} has no weights", hint="Pass --random for random ones.")
         with quiet(), seeded():

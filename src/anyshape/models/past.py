@@ -66,32 +66,23 @@ def _calls(
     model: Any, kwargs: dict[str, Any], facts: Facts, wanted: Wanted
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """First calls, each with the one that follows on it, but for the cache."""
-    if model.config.is_encoder_decoder:
-        start = {**kwargs, "decoder_input_ids": facts.ids(PAST)}
-        told = _run(model, start).encoder_last_hidden_state
+    name = "decoder_input_ids" if model.config.is_encoder_decoder else "input_ids"
+    start = {**kwargs, name: facts.ids(PAST)}
+    then = kwargs
+    if model.config.is_encoder_decoder:  # what was read is in the cache: it is not read again
         from transformers.modeling_outputs import BaseModelOutput
 
-        rest = {
-            key: value
-            for key, value in kwargs.items()
-            if key not in (model.main_input_name, "decoder_input_ids")
-        }
-        ids = wanted.given.get("decoder_input_ids", facts.ids(DECODED))
-        yield (
-            start,
-            {**rest, "decoder_input_ids": ids, "encoder_outputs": BaseModelOutput(last_hidden_state=told)},
-        )
-        return
-    ids = wanted.given.get("input_ids", facts.ids(DECODED))
-    masked = "attention_mask" in kwargs
-    start = {**kwargs, "input_ids": facts.ids(PAST)}
-    then = {**kwargs, "input_ids": ids}
-    if "attention_mask" in wanted.given or not masked:
-        yield start, then
-        return
-    start["attention_mask"] = facts.mask(PAST)
-    for tokens in (PAST + ids.shape[-1], ids.shape[-1]):
-        yield start, {**then, "attention_mask": facts.mask(tokens)}
+        told = _run(model, start).encoder_last_hidden_state
+        rest = {key: value for key, value in kwargs.items() if key != model.main_input_name}
+        then = {**rest, "encoder_outputs": BaseModelOutput(last_hidden_state=told)}
+    masked = name == "input_ids" and "attention_mask" in kwargs and "attention_mask" not in wanted.given
+    if masked:
+        start["attention_mask"] = facts.mask(PAST)
+    for ids in [wanted.given[name]] if name in wanted.given else [facts.ids(DECODED), facts.ids(1)]:
+        count = ids.shape[-1]
+        for tokens in (PAST + count, count) if masked else (None,):
+            mask = {} if tokens is None else {"attention_mask": facts.mask(tokens)}
+            yield start, {**then, name: ids, **mask}
 
 
 def _run(model: Any, kwargs: dict[str, Any]) -> Any:

@@ -68,11 +68,7 @@ def class_of(library: Any, config: Any, task: str | None) -> type:
 
 
 def fits(library: Any, kind: type, task: str) -> bool:
-    """Whether a class is one that transformers has for a task.
-
-    >>> fits.__name__
-    'fits'
-    """
+    """Whether a class is one that transformers has for a task."""
     config = getattr(kind, "config_class", None)
     return any(
         kind is each
