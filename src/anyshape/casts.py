@@ -25,7 +25,9 @@ def types_in(model: ir.Model) -> set[ir.DataType]:
     found = {value.dtype for value in model.graph.inputs}
     for graph in model.graphs():
         found |= {value.dtype for value in graph.initializers.values()}
-        found |= {item.const_value.dtype for item in graph.initializers.values() if item.const_value is not None}
+        found |= {
+            item.const_value.dtype for item in graph.initializers.values() if item.const_value is not None
+        }
     for node in (*model.graph.all_nodes(), *_in_functions(model)):
         attribute = node.attributes.get("to") or node.attributes.get("value")
         if attribute is not None and attribute.type == ir.AttributeType.INT:
@@ -61,7 +63,9 @@ def _note_graph(graph: ir.Graph, found: Types, opset: int) -> None:
     for node in graph:
         for inner in _inner(node):
             carried = node.inputs if node.op_type == "Loop" else (None, None, *node.inputs)
-            for given, value in zip(carried[2:], inner.inputs[2:] if node.op_type == "Loop" else inner.inputs, strict=False):
+            for given, value in zip(
+                carried[2:], inner.inputs[2:] if node.op_type == "Loop" else inner.inputs, strict=False
+            ):
                 if given is not None and given in found:
                     found.setdefault(value, found[given])
             _note_graph(inner, found, opset)
@@ -197,7 +201,7 @@ def unlawful(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
     return found
 
 
-TEXTS = {
+TEXTS: dict[ir.DataType, str] = {
     dtype: f"tensor({onnx.TensorProto.DataType.Name(int(dtype)).lower()})"
     for dtype in ir.DataType
     if dtype not in (ir.DataType.UNDEFINED,)

@@ -86,10 +86,7 @@ def _cause(lowering: Lowering, reference: Reference, row: Row) -> Cause | None:
     for suspect in search.suspects():
         if search.matters(suspect):
             return _told(lowering, suspect, search.gave(suspect), row)
-    if (
-        check(runtime_of(lowering.model()), reference, row.sizes, variant=row.variant).outcome
-        == "right"
-    ):
+    if check(runtime_of(lowering.model()), reference, row.sizes, variant=row.variant).outcome == "right":
         return Cause(
             "The model is right until it is optimized: your model is not at fault. Export with optimize=False."
         )

@@ -46,9 +46,13 @@ def with_weights(module: Any, folder: str | os.PathLike[str]) -> torch.nn.Module
     """
     if not isinstance(module, torch.nn.Module):
         raise UsageError(
-            f"weights are given for a {type(module).__name__}", hint="Pass a torch.nn.Module on the meta device."
+            f"weights are given for a {type(module).__name__}",
+            hint="Pass a torch.nn.Module on the meta device.",
         )
-    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    tensors = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
     if not any(tensor.is_meta for _, tensor in tensors):
         raise UsageError(
             "weights are given, but the model has its own: none of them is on the meta device",
@@ -59,7 +63,8 @@ def with_weights(module: Any, folder: str | os.PathLike[str]) -> torch.nn.Module
         names.setdefault(id(tensor), []).append(name)
     found = _tensors_in(os.fspath(folder))
     kept, filled = set(module.state_dict()), {}
-    missing, nowhere = [], []
+    missing: list[str] = []
+    nowhere: list[str] = []
     for number, tensor in {id(tensor): tensor for _, tensor in tensors}.items():
         known = next((name for name in names[number] if name in found), None)
         if not tensor.is_meta:

@@ -12,7 +12,7 @@ FEWEST = 64  # numbers of a weight that is worth it
 
 
 def keeps_integers(node: ir.Node) -> bool | None:
-    """False for a node that makes floats of integer weights, which no file should hold; None where it does not matter."""
+    """False for a node that makes floats of integer weights: no file should hold those. None for all others."""
     if node.op_type != "Cast" or not node.inputs or node.inputs[0] is None:
         return None
     return False if _integer_weight(node.inputs[0]) is not None else None
@@ -24,7 +24,7 @@ def _integer_weight(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def dequantized(model: ir.Model) -> None:
-    """Each product of a cast integer weight and a float32 scale is one DequantizeLinear, which gives the same numbers."""
+    """Each product of a cast integer weight and a float32 scale is one DequantizeLinear: the numbers are the same."""
     for graph in model.graphs():
         for node in list(graph):
             if node.op_type == "Mul" and len(node.inputs) == 2:
@@ -34,7 +34,11 @@ def dequantized(model: ir.Model) -> None:
 
 
 def _replaced(
-    model: ir.Model, graph: ir.Graph | ir.Function, node: ir.Node, weight: ir.Value | None, scale: ir.Value | None
+    model: ir.Model,
+    graph: ir.Graph | ir.Function,
+    node: ir.Node,
+    weight: ir.Value | None,
+    scale: ir.Value | None,
 ) -> bool:
     cast = weight.producer() if weight is not None else None
     factor = None if scale is None else scale.const_value
@@ -52,7 +56,9 @@ def _replaced(
     small = ir.Value(name=f"{node.name}_scale", const_value=ir.tensor(flat, name=f"{node.name}_scale"))
     small.type, small.shape = ir.TensorType(T.FLOAT), ir.Shape(flat.shape)
     model.graph.register_initializer(small)
-    made = ir.node("DequantizeLinear", [values, small], {"axis": axes[0]} if axes else {}, name=f"{node.name}_weight")
+    made = ir.node(
+        "DequantizeLinear", [values, small], {"axis": axes[0]} if axes else {}, name=f"{node.name}_weight"
+    )
     old, new = node.outputs[0], made.outputs[0]
     new.type, new.shape = old.type, old.shape
     graph.insert_after(node, made)

@@ -37,7 +37,9 @@ def runtime_of_file(path: str, model: ir.Model) -> Runtime:
         try:
             if _weights_inside(model) > LARGE:
                 return OnnxRuntime.of_model(model)  # which are not read a second time
-            return OnnxRuntime(os.path.realpath(path))  # weights apart lie beside the file, not beside the link
+            return OnnxRuntime(
+                os.path.realpath(path)
+            )  # weights apart lie beside the file, not beside the link
         except RuntimeFailure as failure:
             return _standing_in(model, failure)
     except RuntimeFailure as failure:
@@ -47,7 +49,9 @@ def runtime_of_file(path: str, model: ir.Model) -> Runtime:
 def _weights_inside(model: ir.Model) -> int:
     """How many bytes of weights a model holds, and not a file beside it."""
     tensors = [value.const_value for value in model.graph.initializers.values()]
-    return sum(item.nbytes for item in tensors if item is not None and not isinstance(item, ir.ExternalTensor))
+    return sum(
+        item.nbytes for item in tensors if item is not None and not isinstance(item, ir.ExternalTensor)
+    )
 
 
 def _standing_in(model: ir.Model, failure: RuntimeFailure) -> Runtime:

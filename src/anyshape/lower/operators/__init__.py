@@ -7,8 +7,8 @@ from typing import Any
 
 from anyshape.lower.operators import (
     convolution,
-    doubles,
     distances,
+    doubles,
     elementwise,
     extremes,
     indexing,

@@ -58,7 +58,11 @@ def _of_doubles(target: Any, own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)
     def translate(tensor: Value, *args: Any, **kwargs: Any) -> Any:
         usual = torchlib.onnx_function(target, False)
-        return own(tensor, *args, **kwargs) if tensor.dtype == DOUBLE or usual is None else usual(tensor, *args, **kwargs)
+        return (
+            own(tensor, *args, **kwargs)
+            if tensor.dtype == DOUBLE or usual is None
+            else usual(tensor, *args, **kwargs)
+        )
 
     return translate
 
