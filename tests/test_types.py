@@ -15,7 +15,7 @@ import anyshape
 from anyshape.casts import in_other_types, types_of
 from anyshape.errors import InputError, UsageError, VerifyFault
 from anyshape.judge import judge
-from anyshape.runtimes.choose import runtime_of, runtime_of_file
+from anyshape.runtimes.choose import runtime_of
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, RuntimeFailure, to_numpy
 from anyshape.runtimes.widened import Widened
 
@@ -267,12 +267,10 @@ def test_a_stand_in_refuses_in_its_own_name(tmp_path: Path) -> None:
 
 def test_a_large_weight_is_shared_with_the_runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("anyshape.runtimes.onnx_runtime.LARGE", 1)
-    monkeypatch.setattr("anyshape.runtimes.choose.LARGE", 1)
     layer, x = nn.Linear(8, 4), torch.randn(3, 8)
     made = anyshape.export(layer, x, tmp_path / "model.onnx")  # a batch of 0 runs in a process of its own
     assert made.verdict.right and made.contract.dim("batch").range.minimum == 0
-    runtime = runtime_of_file(str(tmp_path / "model.onnx"), ir.load(tmp_path / "model.onnx"))
-    assert isinstance(runtime, OnnxRuntime)
+    runtime = OnnxRuntime.of_model(ir.load(tmp_path / "model.onnx"))
     np.testing.assert_allclose(
         runtime.run({"input": x.numpy()})[0], layer(x).detach().numpy(), rtol=1e-5, atol=1e-6
     )

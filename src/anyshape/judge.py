@@ -26,7 +26,7 @@ from anyshape.inputs.case import Case
 from anyshape.lower.operators import TRANSLATED
 from anyshape.probe import Evidence
 from anyshape.progress import Progress
-from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.choose import only_evaluated, runtime_of_file
 from anyshape.runtimes.onnx_runtime import Runtime
 from anyshape.understand import understand
 from anyshape.verify.reference import Reference
@@ -68,8 +68,10 @@ def judge(
     """
     told = progress or Progress()
     file = read_model(path)
-    runtime = runtime_of_file(os.path.realpath(path), file)
-    inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
+    taken, carried, evaluated = tensors_of(file)[0], contract_of(file), only_evaluated(file)
+    del file  # its weights, before the runtime reads them again
+    runtime = runtime_of_file(os.path.realpath(path), evaluated=evaluated)
+    inputs = {item.name: item for item in taken if item.name in runtime.input_names}
     matches: list[Names] = []
 
     def match(case: Case) -> None:
@@ -86,7 +88,7 @@ def judge(
         with told.station("capture"):
             guards, fault = _guards(case, agreed)
         held = held_to_file(agreed, [inputs[name].shape if name else None for name in names], demanded)
-        held = held_to_contract(held, contract_of(file), demanded)
+        held = held_to_contract(held, carried, demanded)
         with told.station("verify"):
             trial = _Trial(runtime, reference.under(held.agreed), names)
             judgement = _judged(trial, guards, fault, told)

@@ -25,7 +25,7 @@ from anyshape.inputs.structure import (
     take_apart,
     with_classes,
 )
-from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.choose import only_evaluated, runtime_of_file
 from anyshape.runtimes.onnx_runtime import Runtime, RuntimeFailure, to_numpy, to_torch
 
 __all__ = ["Loaded", "load"]
@@ -203,7 +203,8 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
     """
     name = os.fspath(path)
     model = read_model(name)
-    contract = contract_of(model)
+    contract, evaluated = contract_of(model), only_evaluated(model)
+    del model  # its weights, before the runtime reads them again
     if contract is None:
         raise FileError(
             f"{name} carries no contract: it was not exported by anyshape",
@@ -213,4 +214,4 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Loade
         raise FileError(
             f"the contract in {name} does not say how the model is called", hint="Export the model again."
         )
-    return Loaded(name, contract, runtime_of_file(name, model), classes)
+    return Loaded(name, contract, runtime_of_file(name, evaluated=evaluated), classes)
