@@ -167,7 +167,7 @@ def _cast(value: ir.Value, to: ir.DataType, name: str) -> ir.Node:
 @functools.cache
 def _declared(operator: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     try:
-        return onnx.defs.get_declared(operator, opset, domain)
+        return onnx.defs.get_schema(operator, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
