@@ -4,8 +4,8 @@
     python benchmarks/large.py --type float32              # ten layers of 8192 x 8192: 2.7 GB
     python benchmarks/large.py --type float16 --size 8192 --layers 10
 
-Each step runs in a process of its own, one after the other: the peak is that process's, less what it held when the model
-was built. The files go to a temporary folder, which is removed.
+Each step runs in a process of its own, one after the other: the peak is that process's, less what it held when the
+model was built. The files go to a temporary folder, which is removed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def main() -> None:
             command = [sys.executable, __file__, "--step", name, "--path", f"{folder}/model.onnx"]
             command += ["--type", given.type, "--size", str(given.size), "--layers", str(given.layers)]
             made = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            print(f"{name:<8} {made['beyond']:6.2f} GB beyond {made['before']:.2f} GB  {made['seconds']:6.1f} s", flush=True)
+            print(
+                f"{name:<8} {made['beyond']:6.2f} GB beyond {made['before']:.2f} GB  {made['seconds']:6.1f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -92,13 +92,16 @@ def test_a_process_that_dies_is_a_failure_and_the_next_run_works() -> None:
     assert made.run({"x0": floats(0)})[0].shape == (0,)
 
 
-def test_weights_over_the_limit_go_through_a_file_that_goes_with_the_runtime(
+def test_a_large_weight_is_copied_for_a_process_of_its_own_only_and_goes_with_the_runtime(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(runtime, "TWO_GIGABYTES", 1)
+    monkeypatch.setattr(runtime, "LARGE", 1)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = OnnxRuntime.of_model(model_of("Add", weight=True))
-    np.testing.assert_array_equal(made.run({"x0": floats(4)})[0], np.arange(4) + floats(4))
+    model = model_of("Mul", weight=True)
+    made = OnnxRuntime.of_model(model)
+    np.testing.assert_array_equal(made.run({"x0": floats(4)})[0], np.arange(4))
+    assert list(tmp_path.iterdir()) == [] and isinstance(model.graph.initializers["w"].const_value, ir.Tensor)
+    np.testing.assert_array_equal(made._run_apart({"x0": floats(4)})[0], np.arange(4))
     assert len(list(tmp_path.iterdir())) == 1
     del made
     gc.collect()

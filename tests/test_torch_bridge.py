@@ -44,6 +44,7 @@ from torch.utils.flop_counter import flop_registry
 
 import anyshape.torch_bridge
 from anyshape.torch_bridge.indexing import Indexed
+from anyshape.torch_bridge.packed import is_packed
 from anyshape.torch_bridge.process import patched
 from anyshape.torch_bridge.rewriting import rewriting
 
@@ -901,3 +902,14 @@ def test_a_canary_says_who_leans_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_private_names_are_found(source: str, names: set[str]) -> None:
     assert private_names(source) == names
+
+
+# --- packed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.ao is on its way out
+@canary("packed.is_packed", "torch.ScriptObject", "._all_weight_values")
+def test_what_quantize_dynamic_makes_is_packed() -> None:
+    for layer in (nn.Linear(4, 4), nn.LSTM(4, 4), nn.GRUCell(4, 4)):
+        model = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {type(layer)}, torch.qint8)
+        assert any(map(is_packed, model.modules())) and not is_packed(layer)

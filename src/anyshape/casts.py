@@ -94,7 +94,7 @@ def _made(node: ir.Node, place: int, types: Types, opset: int) -> ir.DataType | 
         return ir.DataType.FLOAT
     if node.op_type == "CastLike":
         return types.get(node.inputs[1]) if node.inputs[1] is not None else None
-    schema = _schema(node.op_type, "", opset) if node.domain == "" else None
+    schema = _declared(node.op_type, "", opset) if node.domain == "" else None
     if schema is None or not schema.outputs:
         return None
     wanted = schema.outputs[min(place, len(schema.outputs) - 1)]
@@ -165,7 +165,7 @@ def _cast(value: ir.Value, to: ir.DataType, name: str) -> ir.Node:
 
 
 @functools.cache
-def _schema(operator: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+def _declared(operator: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(operator, opset, domain)
     except onnx.defs.SchemaError:
@@ -174,7 +174,9 @@ def _schema(operator: str, domain: str, opset: int) -> onnx.defs.OpSchema | None
 
 def mixed(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
     """The types of half precision that a node is given beside float32, where ONNX wants one type for both."""
-    schema = _schema(node.op_type, "", opset) if node.domain == "" and node.op_type not in HANDS_ON else None
+    schema = (
+        _declared(node.op_type, "", opset) if node.domain == "" and node.op_type not in HANDS_ON else None
+    )
     together: dict[str, set[ir.DataType]] = {}
     for place, value in enumerate(node.inputs if schema is not None and schema.inputs else ()):
         if value is not None and value in types:
@@ -186,7 +188,7 @@ def mixed(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
 
 def unlawful(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
     """The types among a node's inputs and outputs that ONNX's own operator does not have in this version."""
-    schema = _schema(node.op_type, "", opset) if node.domain == "" else None
+    schema = _declared(node.op_type, "", opset) if node.domain == "" else None
     if schema is None:
         return set()
     found: set[ir.DataType] = set()
@@ -201,7 +203,7 @@ def unlawful(node: ir.Node, types: Types, opset: int) -> set[ir.DataType]:
     return found
 
 
-TEXTS = {
+TEXTS: dict[ir.DataType, str] = {
     dtype: f"tensor({onnx.TensorProto.DataType.Name(int(dtype)).lower()})"
     for dtype in ir.DataType
     if dtype not in (ir.DataType.UNDEFINED,)

@@ -89,7 +89,7 @@ def export(
     output  float32  [batch, 5]
 
     ``shapes`` and ``dims`` declare what would else be found; ``examples`` and ``make_inputs`` help where one example
-    is not enough. ``weights`` is a folder for a model on the meta device: files whose names are those of its state_dict.
+    is not enough. ``weights`` is a folder with those of a model on the meta device, by the names of its state_dict.
     With ``repair``, sizes that are written into the source are taken from the inputs instead; with
     ``prove``, PyTorch traces the model with symbolic sizes first, and what follows from its guards is proved. The other
     arguments are torch.onnx.export's; there is no way to leave verification out, as the promise rests on it.

@@ -26,10 +26,11 @@ from anyshape.inputs.case import Case
 from anyshape.lower.operators import translated
 from anyshape.probe import Evidence
 from anyshape.progress import Progress
-from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.choose import only_evaluated, runtime_of_file
 from anyshape.runtimes.onnx_runtime import Runtime
 from anyshape.runtimes.pieces import check_kernels
 from anyshape.understand import understand
+from anyshape.verify.numbers import numbers_of
 from anyshape.verify.reference import Reference
 from anyshape.verify.verdict import Verdict
 from anyshape.verify.verify import check, verify
@@ -72,8 +73,10 @@ def judge(
     check_kernels(
         file, os.fspath(path), hint="It was verified when it was exported; anyshape.load can run it."
     )
-    runtime = runtime_of_file(os.path.realpath(path), file)
-    inputs = {item.name: item for item in tensors_of(file)[0] if item.name in runtime.input_names}
+    taken, carried, evaluated = tensors_of(file)[0], contract_of(file), only_evaluated(file)
+    del file  # its weights, before the runtime reads them again
+    runtime = runtime_of_file(os.path.realpath(path), evaluated=evaluated)
+    inputs = {item.name: item for item in taken if item.name in runtime.input_names}
     matches: list[Names] = []
 
     def match(case: Case) -> None:
@@ -85,12 +88,12 @@ def judge(
             demanded = frozenset((*(known.declared.names if shapes else ()), *(dims or {})))
             everything = {**(labels or {}), **(shapes or {})}
             agreed, remarks = _agreed(case, evidence, matches[0], inputs, everything, dims)
-            reference = Reference(case, agreed)
+            reference = Reference(case, agreed, numbers=numbers_of(case, agreed))
             names = _match(matches, runtime, reference)
         with told.station("capture"):
             guards, fault = _guards(case, agreed)
         held = held_to_file(agreed, [inputs[name].shape if name else None for name in names], demanded)
-        held = held_to_contract(held, contract_of(file), demanded)
+        held = held_to_contract(held, carried, demanded)
         with told.station("verify"):
             trial = _Trial(runtime, reference.under(held.agreed), names)
             judgement = _judged(trial, guards, fault, told)

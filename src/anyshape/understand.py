@@ -62,9 +62,11 @@ def understand(
     replace in PyTorch is replaced for the whole process.
     """
     module, notes = as_module(model)
-    told_shapes = shapes if isinstance(shapes, Mapping) else {}
-    numbers = [path for path, shape in told_shapes.items() if isinstance(shape, str) and shape == NUMBER]
-    sized = {path: shape for path, shape in shapes.items() if path not in numbers} if numbers else shapes
+    numbers: list[str] = []
+    sized = shapes
+    if isinstance(shapes, Mapping):
+        numbers = [path for path, shape in shapes.items() if isinstance(shape, str) and shape == NUMBER]
+        sized = {path: shape for path, shape in shapes.items() if path not in numbers}
 
     def waiting() -> None:
         told.doing("read", "waiting for another export in this process")

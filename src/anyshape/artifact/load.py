@@ -28,7 +28,7 @@ from anyshape.inputs.structure import (
     take_apart,
     with_classes,
 )
-from anyshape.runtimes.choose import runtime_of_file
+from anyshape.runtimes.choose import only_evaluated, runtime_of_file
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure, to_numpy, to_torch
 from anyshape.runtimes.pieces import Implementation, Pieces, check_kernels, foreign
 
@@ -261,7 +261,9 @@ def load(
     """
     name = os.fspath(path)
     model = read_model(name)
-    contract = contract_of(model)
+    contract, evaluated = contract_of(model), only_evaluated(model)
+    pieces = _in_pieces(model, name, operators or {}) if contract is not None else None
+    del model  # its weights, before the runtime reads them again
     if contract is None:
         raise FileError(
             f"{name} carries no contract: it was not exported by anyshape",
@@ -271,11 +273,11 @@ def load(
         raise FileError(
             f"the contract in {name} does not say how the model is called", hint="Export the model again."
         )
-    return Loaded(name, contract, _runtime_with(model, name, operators or {}), classes)
+    return Loaded(name, contract, pieces or runtime_of_file(name, evaluated=evaluated), classes)
 
 
-def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementation]) -> Runtime:
-    """What runs a model, one with nodes of its own by the caller's functions."""
+def _in_pieces(model: ir.Model, name: str, operators: Mapping[str, Implementation]) -> Pieces | None:
+    """What runs a model with nodes of its own, by the caller's functions; None for one without."""
     wanted = foreign(model)
     unknown = [key for key in operators if key not in wanted]
     if unknown:
@@ -284,9 +286,7 @@ def _runtime_with(model: ir.Model, name: str, operators: Mapping[str, Implementa
             hint=f"Its own nodes are {', '.join(wanted)}." if wanted else "It has none but ONNX's.",
         )
     check_kernels(model, name, operators)
-    if not wanted:
-        return runtime_of_file(name, model)
     try:
-        return Pieces(model, operators)
+        return Pieces(model, operators) if wanted else None
     except RuntimeFailure as failure:
         raise FileError(f"ONNX Runtime can't load {name}: {failure}") from failure

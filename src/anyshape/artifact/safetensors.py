@@ -1,7 +1,7 @@
 """Weights as a .safetensors file: an ONNX file may refer to any file by offset, and other tools read this one by name.
 
-A header of eight bytes says how long the JSON after it is; that says where each tensor lies in what follows. The bytes of
-a tensor are the same in both formats.
+A header of eight bytes says how long the JSON after it is; that says where each tensor lies in what follows. The bytes
+of a tensor are the same in both formats.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def in_safetensors(model: ir.Model, path: str, location: str) -> Iterator[bool]:
         for name, offset in places.items():
             tensor = tensors[name]
             values[name].const_value = ir.ExternalTensor(
-                location, offset, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name
+                location, offset, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
             )
         yield True
     finally:

@@ -79,7 +79,9 @@ def check_external_data(external_data: Any) -> None:
 def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> str:
     """Write the model to ``path``, whole or not at all; weights over 2 GB go to a file beside it. The path.
 
-    With ``external_data="safetensors"`` that file is a .safetensors file, whatever their size. Otherwise the weights' file is ``model.onnx.data``; where a file has that name, ``model.onnx.<eight letters>.data``, and the
+    With ``external_data="safetensors"`` that is a .safetensors file, ``model.onnx.safetensors``, whatever their size.
+
+    The weights' file is ``model.onnx.data``; where a file has that name, ``model.onnx.<eight letters>.data``, and the
     one of the replaced model is removed at the end. So no data file is ever overwritten, and no model gets the weights
     of another: not after a crash, not in a runtime that is just opening the old file, not in a copy that was made of
     it. Putting ``model.onnx.data`` back in its place each time would look tidier and lose that.

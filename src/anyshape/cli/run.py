@@ -79,10 +79,10 @@ def _outputs(file: str, contract: Contract, sizes: dict[str, int], seed: int) ->
 
     from anyshape.artifact.read import read_model
     from anyshape.inputs.values import make_tensor, rule_from_json
-    from anyshape.runtimes.choose import runtime_of_file
+    from anyshape.runtimes.choose import only_evaluated, runtime_of_file
     from anyshape.runtimes.onnx_runtime import RuntimeFailure, to_numpy
 
-    runtime = runtime_of_file(file, read_model(file))
+    runtime = runtime_of_file(file, evaluated=only_evaluated(read_model(file)))
     generator = np.random.default_rng(seed)
     feed = {}
     for item, shape in zip(contract.inputs, _shapes(contract, sizes), strict=True):

@@ -24,6 +24,7 @@ from anyshape.inputs.state import State
 from anyshape.inputs.tree import Structure, flatten, open_any
 from anyshape.source.lines import words_of
 from anyshape.torch_bridge import compiled
+from anyshape.torch_bridge.packed import is_packed
 
 __all__ = ["as_module", "check_history", "evaluation_mode", "read"]
 
@@ -140,7 +141,7 @@ def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
             hint="Wrap a function in a module with a forward method.",
         )
     module, was_compiled = compiled.inside(model)
-    packed = next((item for item in module.named_modules() if _is_packed(item[1])), None)
+    packed = next((item for item in module.named_modules() if is_packed(item[1])), None)
     if packed is not None:
         name, part = packed
         raise UsageError(
@@ -153,14 +154,6 @@ def as_module(model: Any) -> tuple[torch.nn.Module, list[str]]:
 
 
 COMPILED = "torch.compile is left out: what is inside is exported, and is the reference"
-
-
-def _is_packed(part: torch.nn.Module) -> bool:
-    """Whether a module keeps its weights in an object of PyTorch's C++ code, or makes tensors with quantised storage."""
-    held = [*vars(part).values(), *getattr(part, "_all_weight_values", ())]
-    objects = (item.param if type(item).__name__ == "PackedParameter" else item for item in held)
-    storage = type(part).__module__.startswith("torch.ao.nn.quantized.")
-    return storage or any(isinstance(item, torch.ScriptObject) for item in objects)
 
 
 def _as_input_set(example: Any) -> tuple[Any, Mapping[str, Any] | None]:

@@ -63,7 +63,8 @@ def with_weights(module: Any, folder: str | os.PathLike[str]) -> torch.nn.Module
         names.setdefault(id(tensor), []).append(name)
     found = _tensors_in(os.fspath(folder))
     kept, filled = set(module.state_dict()), {}
-    missing, nowhere = [], []
+    missing: list[str] = []
+    nowhere: list[str] = []
     for number, tensor in {id(tensor): tensor for _, tensor in tensors}.items():
         known = next((name for name in names[number] if name in found), None)
         if not tensor.is_meta:

@@ -12,7 +12,7 @@ FEWEST = 64  # numbers of a weight that is worth it
 
 
 def keeps_integers(node: ir.Node) -> bool | None:
-    """False for a node that makes floats of integer weights, which no file should hold; None where it does not matter."""
+    """False for a node that makes floats of integer weights: no file should hold those. None for all others."""
     if node.op_type != "Cast" or not node.inputs or node.inputs[0] is None:
         return None
     return False if _integer_weight(node.inputs[0]) is not None else None
@@ -24,7 +24,7 @@ def _integer_weight(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def dequantized(model: ir.Model) -> None:
-    """Each product of a cast integer weight and a float32 scale is one DequantizeLinear, which gives the same numbers."""
+    """Each product of a cast integer weight and a float32 scale is one DequantizeLinear: the numbers are the same."""
     for graph in model.graphs():
         for node in list(graph):
             if node.op_type == "Mul" and len(node.inputs) == 2:

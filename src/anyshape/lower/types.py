@@ -39,7 +39,7 @@ LACKING: dict[str, frozenset[ir.DataType]] = {
     "Clip": SMALL,
     "BitShift": frozenset((T.UINT16,)),
     "Pad": SMALL,
-    "Trilu": SMALL | {T.INT8, T.UINT8, T.INT32, T.UINT32, T.UINT64},
+    "Trilu": SMALL | {T.INT8, T.UINT8, T.UINT32, T.UINT64},
     "Relu": frozenset((T.INT16, T.INT64)),
 }
 # Truths are added, multiplied and compared in PyTorch.

@@ -14,14 +14,12 @@ from anyshape.runtimes.evaluator import Evaluator
 from anyshape.runtimes.onnx_runtime import OnnxRuntime, Runtime, RuntimeFailure
 from anyshape.runtimes.widened import Widened
 
-__all__ = ["runtime_of", "runtime_of_file"]
-
-LARGE = 64_000_000  # bytes of weights that are worth sharing
+__all__ = ["only_evaluated", "runtime_of", "runtime_of_file"]
 
 
 def runtime_of(model: ir.Model) -> Runtime:
     """A runtime for a model in memory; `RuntimeFailure` if there is none."""
-    if Evaluator.needed(model):
+    if only_evaluated(model):
         return Evaluator(model)
     try:
         return OnnxRuntime.of_model(model)
@@ -29,29 +27,28 @@ def runtime_of(model: ir.Model) -> Runtime:
         return _standing_in(model, failure)
 
 
-def runtime_of_file(path: str, model: ir.Model) -> Runtime:
-    """A runtime for a file, of which ``model`` is what was read; `FileError` if there is none."""
+def runtime_of_file(path: str, *, evaluated: bool = False) -> Runtime:
+    """A runtime for a file; `FileError` if there is none. ``evaluated`` is what `only_evaluated` said of it.
+
+    It is not given the model that the caller has read: that should be gone before the weights are read again.
+    """
+    real = os.path.realpath(path)  # weights apart lie beside the file, not beside the link
     try:
-        if Evaluator.needed(model):
-            return Evaluator(model)
+        if evaluated:
+            return Evaluator(ir.load(real))
         try:
-            if _weights_inside(model) > LARGE:
-                return OnnxRuntime.of_model(model)  # which are not read a second time
-            return OnnxRuntime(
-                os.path.realpath(path)
-            )  # weights apart lie beside the file, not beside the link
+            return OnnxRuntime(real)
         except RuntimeFailure as failure:
-            return _standing_in(model, failure)
+            if not failure.lacks_a_kernel:
+                raise
+            return _standing_in(ir.load(real), failure)
     except RuntimeFailure as failure:
         raise FileError(f"ONNX Runtime can't load {path}: {failure}") from failure
 
 
-def _weights_inside(model: ir.Model) -> int:
-    """How many bytes of weights a model holds, and not a file beside it."""
-    tensors = [value.const_value for value in model.graph.initializers.values()]
-    return sum(
-        item.nbytes for item in tensors if item is not None and not isinstance(item, ir.ExternalTensor)
-    )
+def only_evaluated(model: ir.Model) -> bool:
+    """Whether ONNX Runtime would load a model, and then refuse to run it."""
+    return Evaluator.needed(model)
 
 
 def _standing_in(model: ir.Model, failure: RuntimeFailure) -> Runtime:

@@ -20,7 +20,7 @@ __all__ = ["Evaluator"]
 ONLY_LOADED = frozenset(("RNN", "GRU", "LSTM"))
 
 
-class Erf(OpRun):  # type: ignore[misc]
+class Erf(OpRun):
     """The error function in the type that it is asked for: onnx 1.23 computes it in float32 whatever that is."""
 
     op_domain = ""

@@ -186,9 +186,14 @@ def _elsewhere(model: ir.Model, shared: Mapping[str, ir.TensorProtocol]) -> Iter
     before = {value: value.const_value for value in model.graph.initializers.values()}
     try:
         for value, tensor in before.items():
-            if tensor is not None and value.name in shared:
+            if tensor is not None and value.name is not None and value.name in shared:
                 value.const_value = ir.ExternalTensor(
-                    "shared", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=value.name
+                    "shared",
+                    0,
+                    tensor.nbytes,
+                    tensor.dtype,
+                    shape=ir.Shape(tensor.shape.numpy()),
+                    name=value.name,
                 )
             elif isinstance(tensor, ir.ExternalTensor):
                 value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)

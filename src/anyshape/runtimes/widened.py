@@ -1,7 +1,7 @@
 """ONNX Runtime for types that it has no kernels for: each operator computes in a wider type, its result is rounded.
 
-The graph keeps its types: what lies between two operators has the bits that a kernel of its own would give it, up to how
-that kernel adds up. So the numbers are those of the file, not those of a model in another type.
+The graph keeps its types: what lies between two operators has the bits that a kernel of its own would give it, up to
+how that kernel adds up. So the numbers are those of the file, not those of a model in another type.
 """
 
 from __future__ import annotations

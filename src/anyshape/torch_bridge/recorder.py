@@ -79,7 +79,7 @@ def _handed_on(mode: Any, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """A call handed to a mode: ours does not ask which kinds of tensors are in it, which takes long to find out."""
     if type(mode) is _Recorder:
         return mode.__torch_dispatch__(func, (), args, kwargs)
-    return HAND_ON(mode, func, *args, **kwargs)  # type: ignore[no-untyped-call]
+    return HAND_ON(mode, func, *args, **kwargs)
 
 
 HAND_ON: Any = _library.utils.handle_dispatch_mode
