@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from typing import Any
 
@@ -60,8 +61,6 @@ def _built(models: Any, name: str, weights: Any, wanted: Wanted) -> Any:
 
 def _has_backbone(models: Any, name: str) -> bool:
     """Whether the model is built on another, whose weights would be fetched."""
-    import inspect
-
     return "weights_backbone" in inspect.signature(models.get_model_builder(name)).parameters
 
 
