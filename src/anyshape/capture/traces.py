@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +57,15 @@ class Exporting:
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
-        """The context in which it is told so; what is exported counts as compiled, as with torch.export."""
+        """The context in which it is told so; what is exported counts as compiled, as with torch.export.
+
+        PyTorch itself asks, too, and is told the truth: these are ordinary runs.
+        """
 
         def answer() -> bool:
+            asking = sys._getframe(2).f_globals.get("__name__", "")  # behind the one that asks which thread it is
+            if asking.partition(".")[0] == "torch":
+                return False
             self.was_asked = True
             return self.answer
 
