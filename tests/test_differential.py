@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from anyshape.capture import Traces
 from anyshape.capture.differential import Parted, capture_differential, first_rows, parting
-from anyshape.capture.tape import NoExpression, Tape
+from anyshape.capture.tape import Tape
 from anyshape.errors import CaptureFault
 
 Run = Callable[..., list[Tensor]]

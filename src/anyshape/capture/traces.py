@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import math
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
