@@ -17,7 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 import anyshape
 from anyshape.inputs.read import COMPILED
-from anyshape.runtimes.onnx_runtime import OnnxRuntime, to_numpy, to_torch
+from anyshape.runtimes.choose import runtime_of
+from anyshape.runtimes.onnx_runtime import to_numpy, to_torch
 
 # What PyTorch's compiler imports when it is first used says so of itself.
 pytestmark = [
@@ -285,7 +286,7 @@ def test_a_file_is_right_at_other_sizes_and_values(name: str) -> None:
     assert [note for note in made.contract.notes if "left out" in note] == [COMPILED] * (
         name in COMPILED_MODULES
     )
-    runtime = OnnxRuntime.of_model(made.model)
+    runtime = runtime_of(made.model)
     half = 200 if name == "in_half_precision" else 1
     for batch, seq, scale, shift in TRIED:
         x = torch.randn(batch, seq, 4) * scale + shift

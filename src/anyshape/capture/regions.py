@@ -8,6 +8,7 @@ goes is one of remainders.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -214,8 +215,13 @@ def _explained(turn: Turn, fault: CaptureFault) -> int:
 
 
 def _fits(rows: Sequence[Sizes], column: Sequence[int | float]) -> bool:
+    # What was read out of tensors stands among the sizes, and need not be a whole number, or any.
+    names = [name for name in rows[0] if all(isinstance(row[name], int) for row in rows)]
+    rows = [{name: row[name] for name in names} for row in rows]
     if all(isinstance(item, int) for item in column):
         return fit(rows, [int(item) for item in column]) is not None
+    if not all(map(math.isfinite, column)):
+        return False
     return fit_real(rows, [float(item) for item in column]) is not None
 
 

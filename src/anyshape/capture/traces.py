@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from anyshape.capture.tape.stripped import unstripped
 from anyshape.capture.watched import Decision, Integer, Real, Symbols, speaking
 from anyshape.contract.agree import Agreed
 from anyshape.dims import Expr
-from anyshape.dims.formula import Formula, names_of
+from anyshape.dims.formula import Formula, Part, names_of
 from anyshape.errors import CaptureFault
 from anyshape.inputs.case import Case, OutOfMemory, Refusal, answered
 from anyshape.inputs.tree import flatten
@@ -35,6 +36,8 @@ Answer = TypeVar("Answer")
 NOTHING, CHECK, WAY = "nothing", "a check", "a way"  # what may hang on a question about values
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
+MOST_PARTS = 24  # things computed from numbers of values that are told from each other
+REACH, FAR = 40, (-100, 100, -1000, 1000)  # how far such numbers are moved for that
 MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
 INSTEAD: tuple[Callable[[float], float], ...] = (
     lambda value: 1.375 * value + 0.1171875,
@@ -63,7 +66,9 @@ class Exporting:
         """
 
         def answer() -> bool:
-            asking = sys._getframe(2).f_globals.get("__name__", "")  # behind the one that asks which thread it is
+            asking = sys._getframe(2).f_globals.get(
+                "__name__", ""
+            )  # behind the one that asks which thread it is
             if asking.partition(".")[0] == "torch":
                 return False
             self.was_asked = True
@@ -183,7 +188,54 @@ class Traces:
         tapes = [self.at(sizes, seed) for seed in seeds]
         counting = self._counting(sizes, tapes)
         tapes += [counting] if counting is not None else []
-        return [*tapes, *self._shifted(sizes, tapes)]
+        tapes += self._shifted(sizes, tapes)
+        return [*tapes, *self._apart(sizes, tapes)]
+
+    def _apart(self, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
+        """Tapes in which two things that were computed from numbers of values, and alike in all others, are not.
+
+        ``abs(k)`` is ``k`` as long as nobody gives a negative one, and which of both it was is known by that.
+        """
+        here, made = self.at(sizes), list(tapes)
+        if here.watch is None:
+            return []
+        numbers = here.watch.places.keys() & here.watch.sizes.keys()
+        parts = [part for part in (*here.watch.used, *here.watch.numbers) if numbers & set(names_of(part))]
+        parts += map(Expr.of, sorted(numbers))
+        for one, two in itertools.combinations(dict.fromkeys(parts[:MOST_PARTS]), 2):
+            common = sorted(numbers & {*names_of(one), *names_of(two)})
+            if len(made) - len(tapes) < MOST_SHIFTED and self._are_alike(one, two, sizes, (here, *made)):
+                other = self._parted(one, two, sizes, common)
+                made += [other] if other is not None else []
+        return made[len(tapes) :]
+
+    def _are_alike(self, one: Part, two: Part, sizes: Sizes, tapes: Sequence[Tape]) -> bool:
+        pairs = [(_value_of(one, sizes, tape), _value_of(two, sizes, tape)) for tape in tapes]
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        return bool(known) and all(a == b for a, b in known)
+
+    def _parted(self, one: Part, two: Part, sizes: Sizes, names: Sequence[str]) -> Tape | None:
+        """The tape of a run in which the numbers are moved to where the two differ: the nearest that runs."""
+        watch = self.at(sizes).watch
+        assert watch is not None
+        tried = 0
+        for shift in sorted((*range(-REACH, REACH + 1), *FAR), key=abs):
+            moved = {**sizes, **watch.sizes, **{name: watch.sizes[name] + shift for name in names}}
+            if _at(one, moved) == _at(two, moved):
+                continue
+            key = (*sorted(sizes.items()), frozenset((watch.places[name], shift) for name in names))
+            if key not in self.known:
+                try:
+                    places = {watch.places[name]: shift for name in names}
+                    self.known[key] = self.of_run(sizes, self.tensors(sizes), more_at=places)
+                except CaptureFault as fault:
+                    self.known[key] = fault
+            found, tried = self.known[key], tried + 1
+            if isinstance(found, Tape):
+                return found
+            if tried == MOST_SHIFTED:
+                break
+        return None
 
     def _shifted(self, sizes: Sizes, tapes: Sequence[Tape]) -> list[Tape]:
         """Tapes in which what was computed from a number of values, and handed to PyTorch, is another for once.
@@ -387,10 +439,14 @@ def _of_any(asked: Mapping[Value, Sequence[Step]], outputs: Sequence[Value]) -> 
 
 def _value_of(part: Any, sizes: Sizes, tape: Tape) -> float | None:
     """What a formula of a run comes to; None where it is none of that run's."""
-    if not isinstance(part, Formula) or tape.watch is None:
+    return None if tape.watch is None else _at(part, {**sizes, **tape.watch.sizes})
+
+
+def _at(part: Any, sizes: Sizes) -> float | None:
+    if not isinstance(part, (Formula, Expr)):
         return None
     try:
-        return part.evaluate({**sizes, **tape.watch.sizes})
+        return part.evaluate(sizes)
     except (ArithmeticError, ValueError, TypeError, KeyError):
         return None
 

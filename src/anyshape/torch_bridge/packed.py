@@ -13,6 +13,8 @@ def is_packed(part: torch.nn.Module) -> bool:
     >>> is_packed(torch.nn.Linear(2, 2))
     False
     """
+    if isinstance(part, torch.jit.ScriptModule):
+        return False  # all of it is such an object
     held = [*vars(part).values(), *getattr(part, "_all_weight_values", ())]
     objects = (getattr(item, "param", item) for item in held)
     storage = type(part).__module__.startswith("torch.ao.nn.quantized.")

@@ -135,7 +135,17 @@ def _sides(
     meetings = itertools.chain(_with_ends(turning, ends), _meetings(turning, typical))
     allowed = (row for row in meetings if contract.allows(row) and contract.elements(row) <= most)
     sides += itertools.islice(allowed, MOST_MEETINGS)
+    sides += itertools.islice(_with_nothing(contract, [*needed, *sides]), MOST_MEETINGS)
     return needed, sides
+
+
+def _with_nothing(contract: Contract, rows: Sequence[Sizes]) -> Iterator[dict[str, int]]:
+    """On each side of each condition, each dim alone at 0: what one way makes of nothing, another need not."""
+    for row in rows:
+        for dim in contract.dims:
+            empty = {**row, dim.name: 0}
+            if row[dim.name] and contract.allows(empty):
+                yield empty
 
 
 def _larger(contract: Contract, typical: Sizes, conditions: Sequence[Condition]) -> Iterator[dict[str, int]]:

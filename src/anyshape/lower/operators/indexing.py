@@ -135,6 +135,14 @@ def diagonal_scatter(self: Value, src: Value, offset: int = 0, dim1: int = 0, di
     return op.Where(met, op.Unsqueeze(by_row, [dim2]), self)
 
 
+def narrow(self: Value, dim: int, start: Value, length: Value) -> Value:
+    """So many from a place on; a negative one, also one that is computed, counts from the end."""
+    begin, count = one_number(start), one_number(length)
+    size = op.Slice(op.Shape(self), [dim], [dim + 1] if dim != -1 else [2**63 - 1], [0])
+    begin = op.Where(op.Less(begin, 0), op.Add(begin, size), begin)
+    return op.Slice(self, begin, op.Add(begin, count), [dim])
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.masked_select.default: masked_select,
     torch.ops.aten.bincount.default: bincount,
@@ -143,4 +151,5 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.histc.default: histc,
     torch.ops.aten.scatter_reduce.two: scatter_reduce,
     torch.ops.aten.index_reduce.default: index_reduce,
+    torch.ops.aten.narrow.default: narrow,
 }
