@@ -28,7 +28,7 @@ from anyshape.capture.traces import Traces, known_size, sizes_text
 from anyshape.capture.watched import Watch
 from anyshape.contract.agree import Agreed
 from anyshape.contract.contract import Contract, Rung
-from anyshape.dims import Expr, Relation, Space, generic, names
+from anyshape.dims import Expr, Relation, Space, choose, generic, names
 from anyshape.dims.formula import Formula, as_expr, is_writable
 from anyshape.dims.turns import Condition, crossings, legal_sizes, period_of
 from anyshape.errors import CaptureFault, SourceLine
@@ -40,6 +40,7 @@ __all__ = [
     "computed_sizes",
     "first_rows",
     "merged_at",
+    "moving_rows",
     "parting",
 ]
 
@@ -55,6 +56,7 @@ def capture_differential(
     decisions by which numbers may be chosen.
     """
     rows = [*first_rows(traces.agreed), *map(dict, further)]
+    rows += moving_rows(traces, rows)
     rows += [row for row in telling_rows(traces, rows) if row not in rows]
     for widening in WIDENINGS:
         try:
@@ -242,6 +244,27 @@ def computed_sizes(tapes: Sequence[Tape], rows: Sequence[Sizes]) -> list[Expr]:
     return [made for made in columns.values() if isinstance(made, Expr)]
 
 
+def moving_rows(traces: Traces, rows: Sequence[Sizes]) -> list[dict[str, int]]:
+    """Sizes at which each dim is another that is the same at all rows: what follows from it would pass for a number.
+
+    In a narrow region, such as ``batch*seq <= 10`` from a batch of 5, no step of one leads anywhere.
+    """
+    contract, made = traces.agreed.contract, list(map(dict, rows))
+    space = Space(contract.ranges, contract.relations, typical=made[0])
+    options: list[dict[str, int]] | None = None
+    for name in made[0]:
+        if (
+            len({row[name] for row in made}) > 1
+            or contract.dim(name).range.minimum == contract.dim(name).range.maximum
+        ):
+            continue
+        if options is None:
+            options = sorted(choose(space, MOST_OPTIONS), key=contract.elements)
+        other = [row for row in options if row[name] != made[0][name] and min(row.values()) > 0]
+        made += [row for row in other[:MOST_TRIES] if traces.runs(row)][:2]
+    return made[len(rows) :]
+
+
 def telling_rows(traces: Traces, rows: Sequence[Sizes]) -> Iterator[dict[str, int]]:
     """Sizes at which two formulas part that are alike at all rows: ``7 - n % 7``, and that modulo 7."""
     runs = [row for row in rows if traces.runs(row)]
@@ -382,6 +405,7 @@ TOGETHER: tuple[Callable[[int], int], ...] = (
 )
 MOST_TELLING = 6
 MOST_TRIES = 4
+MOST_OPTIONS = 48
 MOST_NUMBERS = 1_000_000  # in the inputs of a run that only tells how numbers hang on sizes
 NEAR = 12  # how far to look for a legal size
 

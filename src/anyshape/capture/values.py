@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from anyshape.capture.decisions import explored
-from anyshape.capture.differential import first_rows, merged_tapes
+from anyshape.capture.differential import first_rows, merged_tapes, moving_rows
 from anyshape.capture.program import Program
 from anyshape.capture.reads import Look, one_of_many, open_look, outline, right_either_way
 from anyshape.capture.regions import MOST_REGIONS, capture_regions, common_shapes, split_at
@@ -88,6 +88,7 @@ def _condition(traces: Traces, look: Look) -> Tape:
     found: list[tuple[dict[str, int], Any]] = []
     base, turns = dict(traces.agreed.generic), explored(traces)
     rows = [*first_rows(traces.agreed), *turns.rows]
+    rows += moving_rows(traces, rows)
     for row in (row for number, row in enumerate(rows) if row not in rows[:number]):
         if traces.runs(row):
             found.append((row, traces.until(row, look.key)))
