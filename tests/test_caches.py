@@ -305,3 +305,38 @@ def test_a_built_cache_of_two_sides() -> None:
     names = [f"0.{side}.{word}" for side in ("decoder", "encoder") for word in ("key", "value")]
     made = built(EncoderDecoderCache, names, tensors)
     assert made.get_seq_length() == 2 and made.cross_attention_cache.get_seq_length() == 5
+
+
+def test_an_empty_cache_where_the_file_takes_none(tmp_path: Path) -> None:
+    model, path = llama(), str(tmp_path / "model.onnx")
+    given = decoding()
+    shapes = dict.fromkeys(("past_key_values.*.key", "past_key_values.*.value"), "batch, 1, past, 8")
+    shapes |= {"input_ids": "batch, seq", "attention_mask": "batch, past + seq"}
+    anyshape.export(model, (), path, kwargs=given, shapes=shapes, dims={"past": "2..9", "seq": "1..8"})
+    run, ids = anyshape.load(path), given["input_ids"]
+    with pytest.raises(InputError, match=r"past is 0, outside 2 ≤ past ≤ 9"):
+        run(input_ids=ids, attention_mask=torch.ones_like(ids))
+    with pytest.raises(InputError, match=r"past is 0, outside 2 ≤ past ≤ 9"):
+        run.generate(ids, max_new_tokens=2)
+
+
+def test_an_empty_cache_of_a_file_with_a_fixed_past(tmp_path: Path) -> None:
+    model, path = llama(), str(tmp_path / "model.onnx")
+    given = decoding()
+    shapes = {"input_ids": "batch, 3", "attention_mask": "batch, 8"}
+    shapes |= dict.fromkeys(("past_key_values.*.key", "past_key_values.*.value"), "batch, 1, 5, 8")
+    anyshape.export(model, (), path, kwargs=given, shapes=shapes)
+    with pytest.raises(
+        InputError, match=r"the cache is empty, and past_key_values\.0\.key is \[batch, 1, 5, 8\]"
+    ):
+        anyshape.load(path)(**(given | {"past_key_values": DynamicCache()}))
+
+
+def test_an_empty_cache_does_not_stand_for_what_an_encoder_gave() -> None:
+    from anyshape.artifact.generate import begun
+    from anyshape.contract.contract import Tensor
+    from anyshape.dims import parse_shape
+
+    item = Tensor("past_key_values.0.encoder.key", "float32", parse_shape("batch, 2, read, 8"))
+    with pytest.raises(InputError, match="what the encoder gave is a part of it"):
+        begun([None], [item])

@@ -32,6 +32,14 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
         lambda x: x.logcumsumexp(-1),
         [torch.tensor([[500.0, -500, 300], [-500, 0, 300]]), torch.full((1, 3), -INFINITE)],
     ),
+    "logaddexp": (
+        lambda x: torch.logaddexp(x, x.flip(-1)),
+        [torch.randn(2, 5) * 300, torch.full((1, 3), -INFINITE), torch.full((1, 3), INFINITE)],
+    ),
+    "a rest": (
+        lambda x: x % 0.7 + (-x) % 1.3,
+        [torch.randn(2, 5) * 1e4, torch.tensor([[0.0, 0.7, -0.7, 7.0]])],
+    ),
     "one step": (lambda x: x * torch.linspace(0, 1, x.shape[1]), [torch.randn(2, 1), torch.randn(2, 2)]),
 }
 

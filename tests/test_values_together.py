@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,52 @@ def test_a_number_of_values_that_is_the_same_on_one_side_of_a_decision(tmp_path:
     masks = [torch.arange(8).expand(4, 8) < kept for kept in (1, 3, 5, 6, 8)]
     others = [(torch.randn(4, 8), mask) for mask in masks]
     agree(function, (torch.randn(4, 7), torch.ones(4, 7).bool()), others, tmp_path)
+
+
+OF_A_NUMBER: dict[str, Callable[[Tensor, int], Any]] = {
+    "without its sign": lambda x, k: x * abs(k) + k,
+    "up to it": lambda x, k: (x[: abs(k)], x[:k]),
+    "at most five": lambda x, k: (x[: min(k, 5)], x + k),
+    "at least one": lambda x, k: (torch.zeros(max(k, 1)), x[:k]),
+    "from the end": lambda x, k: (x[: x.shape[0] - k], x[max(0, x.shape[0] - k) :]),
+    "halves": lambda x, k: (x[int(k * 0.5) :], x[k // 2 :], x[int(k / 2) :]),
+    "a place": lambda x, k: x.narrow(0, k, 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_NUMBER)
+def test_what_is_computed_from_a_number_of_values_is_told_from_it(name: str) -> None:
+    """All of them are alike for the few numbers that most inputs hold."""
+
+    class Of(nn.Module):
+        def forward(self, x: Tensor, k: Tensor) -> Any:
+            return OF_A_NUMBER[name](x, int(k))
+
+    anyshape.export(Of(), (torch.randn(5, 4), torch.tensor(2)), "model.onnx")
+    run, tried = anyshape.load("model.onnx"), 0
+    for size, number in itertools.product((4, 7), (-3, -1, 0, 1, 3, 6, 9)):
+        x, k = torch.randn(size, 4), torch.tensor(number)
+        try:
+            wanted = Of()(x, k)
+        except (RuntimeError, IndexError):
+            continue
+        torch.testing.assert_close(run(x, k), wanted)
+        tried += 1
+    assert tried > 5
+
+
+def test_a_question_in_a_narrow_region_follows_every_size(tmp_path: Path) -> None:
+    class Asks(nn.Module):
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            x = (x / x.shape[1]).flatten(0, 1)
+            if x.shape[0] < 11:
+                x = torch.cat([x, x], 0)
+            return x / x.norm() if x.norm() > 3 else x
+
+    path = str(tmp_path / "model.onnx")
+    anyshape.export(Asks(), (torch.randn(2, 16, 4), torch.zeros(2, 16, dtype=torch.long)), path)
+    run = anyshape.load(path)
+    for seq in (1, 3, 5, 6, 9):
+        for scale in (0.3, 1.0, 3.0, 9.0):
+            x, ids = torch.randn(2, seq, 4) * scale, torch.zeros(2, 16, dtype=torch.long)
+            torch.testing.assert_close(run(x, ids), Asks()(x, ids))

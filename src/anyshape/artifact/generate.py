@@ -50,9 +50,19 @@ def begun(given: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
 
 
 def _without_past(item: Tensor, sizes: dict[str, int], like: Any) -> Any:
+    if ".encoder." in item.name:
+        raise InputError(
+            "the cache is empty, and what the encoder gave is a part of it: the file takes that as it is",
+            hint="Give one that holds what the encoder gave, or export the first step without a cache.",
+        )
     shape = [
         0 if size is None else size.evaluate(dict.fromkeys(size.names, 0) | sizes) for size in item.shape
     ]
+    if 0 not in shape:
+        raise InputError(
+            f"the cache is empty, and {item.name} is {item.shape_text()} in this file",
+            hint="Give a cache as the file takes it, or export the model with an empty one.",
+        )
     if like is None or isinstance(like, np.ndarray):
         return np.zeros(shape, item.dtype)
     return like.new_zeros(shape, dtype=getattr(__import__("torch"), item.dtype))
@@ -95,8 +105,10 @@ def continued(
         )
     ends = set(np.atleast_1d(eos_token_id).tolist()) if eos_token_id is not None else set()
     caches = {item.name: item for item in contract.inputs if item.name.startswith(PAST)}
-    blank = begun([ids if item.name == "input_ids" else None for item in contract.inputs], contract.inputs)
-    empty = dict(zip((item.name for item in contract.inputs), blank, strict=True))
+    beside = {"input_ids": ids, "attention_mask": mask, "position_ids": mask}
+    first = begun([beside.get(item.name) for item in contract.inputs], contract.inputs)
+    contract.bind([leaf.shape for leaf in first])
+    empty = dict(zip((item.name for item in contract.inputs), first, strict=True))
     past: dict[str, Any] = {name: empty[name] for name in caches}
     tokens, done = ids, np.zeros(len(ids), bool)
     for _ in range(max_new_tokens):

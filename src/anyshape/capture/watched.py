@@ -26,7 +26,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from anyshape.dims import Expr
 from anyshape.dims.formula import COMPUTE, Formula, Part, names_of
-from anyshape.dims.names import seen_size
+from anyshape.dims.names import read_number, seen_size
 from anyshape.errors import SourceLine
 from anyshape.source.lines import innermost_caller
 from anyshape.torch_bridge.process import patched
@@ -65,7 +65,8 @@ class Symbols:
         self._known: dict[tuple[SourceLine | None, int, int], str] = {}
 
     def name(self, where: SourceLine | None, turn: int, axis: int) -> str:
-        return self._known.setdefault((where, turn, axis), seen_size(len(self._known)))
+        named = read_number if axis == READ else seen_size
+        return self._known.setdefault((where, turn, axis), named(len(self._known)))
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from typing import TypeAlias, Union
 
 from anyshape.dims.bounds import Relation
 from anyshape.dims.expr import Expr, ceildiv, computed, isqrt, maximum, minimum
+from anyshape.dims.names import may_be_negative
 
 __all__ = [
     "COMPARISONS",
@@ -301,7 +302,9 @@ def _under_root(part: Formula) -> Expr | None:
 
 
 def _never_negative(value: Expr) -> bool:
-    return all(coefficient > 0 for _, coefficient in value.terms)
+    return not any(map(may_be_negative, value.names)) and all(
+        coefficient > 0 for _, coefficient in value.terms
+    )
 
 
 def _fraction(part: Formula) -> tuple[Expr, int] | None:

@@ -97,7 +97,23 @@ def remainder(self: Value, other: Value) -> Value:
     divisor = op.CastLike(other, self)
     if self.dtype.is_integer():
         return op.Mod(self, divisor)
-    return op.Sub(self, op.Mul(op.Floor(op.Div(self, divisor)), divisor))
+    rest = op.Mod(self, divisor, fmod=1)  # exact, where a quotient times the divisor is rounded twice
+    return op.Where(_falls_short(rest, divisor), op.Add(rest, divisor), rest)
+
+
+def _falls_short(rest: Value, divisor: Value) -> Value:
+    """Whether a rest has another sign than what was divided by: rounded down, the quotient is one less."""
+    zero = op.CastLike(0.0, rest)
+    unlike = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
+    return op.And(unlike, op.Not(op.Equal(rest, zero)))
+
+
+def logaddexp(self: Value, other: Value) -> Value:
+    """log(exp(x) + exp(y)) by the larger of both, which neither overflows nor is lost."""
+    apart = op.Neg(op.Abs(op.Sub(self, other)))
+    alike = op.Equal(self, other)  # infinite ones have no difference
+    apart = op.Where(alike, op.CastLike(0.0, apart), apart)
+    return op.Add(op.Max(self, other), log1p(op.Exp(apart)))
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -109,6 +125,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.signbit.default: signbit,
     torch.ops.aten.atan2.default: atan2,
     torch.ops.aten.log1p.default: log1p,
+    torch.ops.aten.logaddexp.default: logaddexp,
     torch.ops.aten.expm1.default: expm1,
     torch.ops.aten.special_expm1.default: expm1,
     torch.ops.aten.special_log1p.default: log1p,
