@@ -229,7 +229,9 @@ def test_what_generation_refuses(decoder: tuple[LlamaForCausalLM, str], tmp_path
 def test_padded_prompts_have_positions_of_their_own(tmp_path: Path) -> None:
     model, path = llama(), str(tmp_path / "model.onnx")
     given = decoding() | {"position_ids": torch.tensor([[5, 6, 7]] * 2)}
-    anyshape.export(model, (), path, kwargs=given)
+    shapes = {"input_ids": "batch, seq", "position_ids": "batch, seq", "attention_mask": "batch, past + seq"}
+    shapes |= {f"past_key_values.*.{word}": "batch, 1, past, 8" for word in ("key", "value")}
+    anyshape.export(model, (), path, kwargs=given, shapes=shapes)
     ids = torch.randint(1, 40, (2, 6))
     mask = torch.ones_like(ids)
     mask[0, :2] = 0
@@ -260,7 +262,11 @@ def test_caches_of_encoder_and_decoder(tmp_path: Path) -> None:
         "past_key_values": past,
     }
     path = str(tmp_path / "t5.onnx")
-    contract = anyshape.export(model, (), path, kwargs=given).contract
+    shapes = {"encoder_outputs.0": "batch, read, 16", "decoder_input_ids": "batch, seq"}
+    for word in ("key", "value"):
+        shapes[f"past_key_values.0.decoder.{word}"] = "batch, 2, past, 8"
+        shapes[f"past_key_values.0.encoder.{word}"] = "batch, 2, read, 8"
+    contract = anyshape.export(model, (), path, kwargs=given, shapes=shapes).contract
     assert [item.name for item in contract.inputs if "past" in item.name] == [
         f"past_key_values.0.{side}.{word}" for side in ("decoder", "encoder") for word in ("key", "value")
     ]
