@@ -208,7 +208,10 @@ class SizeNodes:
             return self.add("Cast", [made or self._as_double(part.args[0])], {"to": ir.DataType.INT64})
         made_parts = [self._as_whole(item) for item in part.args]
         if part.op == "bit_length":
-            reached = self.add("GreaterOrEqual", [made_parts[0], self.constants(POWERS)], {})
+            size = self.add(
+                "Abs", [made_parts[0]], {}
+            )  # of a negative number, Python counts the bits without the sign
+            reached = self.add("GreaterOrEqual", [size, self.constants(POWERS)], {})
             counts = self.add("Cast", [reached], {"to": ir.DataType.INT64})
             return self.add("ReduceSum", [counts], {"keepdims": 0})
         if part.op in ("<<", ">>"):
