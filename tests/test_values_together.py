@@ -235,3 +235,49 @@ def test_a_question_in_a_narrow_region_follows_every_size(tmp_path: Path) -> Non
         for scale in (0.3, 1.0, 3.0, 9.0):
             x, ids = torch.randn(2, seq, 4) * scale, torch.zeros(2, 16, dtype=torch.long)
             torch.testing.assert_close(run(x, ids), Asks()(x, ids))
+
+
+def _at_most_ten(x: Tensor, c: Tensor) -> Tensor:
+    k = int(c[0])
+    if k > 10:
+        k = 10
+    return x * 2 if k >= 2 else x + 1
+
+
+def _one_or_three(x: Tensor, c: Tensor) -> Tensor:
+    k, j = c.tolist()
+    limit = k if k > 1 else 3
+    return x + 1 if j < limit else x * 2
+
+
+def _by_what_is_not_nothing(x: Tensor, c: Tensor) -> Tensor:
+    largest = x.max().item()
+    return x / (1.0 if largest == 0 else largest) + c[0] * 0
+
+
+ASKED_IN_VAIN: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], list[int]]] = {
+    "the first changes the second": (_at_most_ten, [13, 0]),
+    "by two numbers": (_one_or_three, [13, 17]),
+    "another number by chance": (_by_what_is_not_nothing, [0, 0]),
+    "one either way": (lambda x, c: x * (1 if int(c[0]) <= 0 else int(c[0])), [1, 0]),
+    "three either way": (lambda x, c: x * (int(c[0]) if x.sum().item() > 0 else 3), [3, 0]),
+    "an even sum": (lambda x, c: x * ((int(c[0]) + int(c[1])) % 2), [13, 17]),
+    "a size by chance": (lambda x, c: x * (x.shape[0] if x.sum().item() > int(c[0]) else 5), [1, 0]),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_IN_VAIN)
+def test_a_question_whose_answer_makes_no_difference_at_the_example(name: str) -> None:
+    """Nor for most other values: it does where the numbers are others."""
+    function, example = ASKED_IN_VAIN[name]
+
+    class Asks(nn.Module):
+        def forward(self, x: Tensor, c: Tensor) -> Tensor:
+            return function(x, c)
+
+    x = torch.rand(5, 3)
+    anyshape.export(Asks(), (x / x.max(), torch.tensor(example)), "model.onnx")
+    run = anyshape.load("model.onnx")
+    for one, two, scale in itertools.product((-1, 0, 1, 2, 5, 11), (-1, 2, 18), (1.0, -1.0, 0.0)):
+        given = torch.rand(4, 3) * scale, torch.tensor([one, two])
+        torch.testing.assert_close(run(*given), function(*given))

@@ -108,7 +108,52 @@ def _found(traces: Traces, sizes: Sizes, look: Look) -> str:
             where=look.where,
             hint="Return the tensor itself, not what Python reads out of it.",
         )
-    return NOTHING if outline(here) == outline(other) else WAY
+    if outline(here) != outline(other):
+        return WAY
+    return (
+        WAY
+        if _hangs_at_other_sizes(traces, at, look) or _hangs_elsewhere(traces, at, seed, look)
+        else NOTHING
+    )
+
+
+def _hangs_at_other_sizes(traces: Traces, sizes: Sizes, look: Look) -> bool:
+    """Whether the answer makes a difference at other sizes: ``x.shape[0] if found else 5`` makes none at 5."""
+    for key, tape in traces.tapes():
+        row = dict(item for item in key if isinstance(item, tuple) and len(item) == 2)
+        seed = key[-1]
+        decided = tape.watch.decisions if tape.watch is not None else ()
+        asked = {*(read.key for read in tape.reads), *(item.key for item in decided)}
+        if not isinstance(seed, int) or look.key not in asked or any(row[n] == sizes[n] for n in sizes):
+            continue
+        truths = {
+            **{read.key: read.seen for read in tape.reads},
+            **{item.key: item.truth for item in decided},
+        }
+        try:
+            other = traces.of_run(row, traces.tensors(row, seed), {look.key: not truths[look.key]})
+        except CaptureFault:
+            continue
+        return outline(tape) != outline(other)
+    return False
+
+
+def _hangs_elsewhere(traces: Traces, sizes: Sizes, seed: int, look: Look) -> bool:
+    """Whether the answer makes a difference with other numbers than those at hand: where they turn it by themselves.
+
+    ``if k > 10: k = 10`` makes none at 13, if all that comes of ``k`` is whether it is at least 2. At 0 it does.
+    """
+    if look.value is not None:
+        return False
+    for shifts in traces.turning(sizes, seed, look.key):
+        try:
+            free = traces.of_run(sizes, traces.tensors(sizes, seed), more_at=shifts)
+            forced = traces.of_run(sizes, traces.tensors(sizes, seed), {look.key: look.truth}, shifts)
+        except CaptureFault:
+            continue
+        if outline(free) != outline(forced):
+            return True
+    return False
 
 
 def _asked_at(traces: Traces, sizes: Sizes, look: Look) -> tuple[Sizes, int]:

@@ -37,6 +37,8 @@ NOTHING, CHECK, WAY = "nothing", "a check", "a way"  # what may hang on a questi
 SHIFTS = (-1, 1, -2, 2, -3, 3, -5, 5)
 MOST_SHIFTED = 4
 MOST_PARTS = 24  # things computed from numbers of values that are told from each other
+MOST_TURNED = 6
+GOALS = (0, -1, 1, 1000, -1000)
 REACH, FAR = 40, (-100, 100, -1000, 1000)  # how far such numbers are moved for that
 MOST_DRAWN = 1 << 16  # numbers of an input that are not the same again: what a run does hardly hangs on more
 INSTEAD: tuple[Callable[[float], float], ...] = (
@@ -248,7 +250,9 @@ class Traces:
             numbers = {_value_of(part, sizes, tape) for tape in (here, *made)} - {None}
             if isinstance(part, Formula) and here.watch is not None and len(numbers) == 1:
                 places = [here.watch.places[name] for name in sorted(part.names) if name in here.watch.places]
-                other = self._with_shift(sizes, part, places) if places else None
+                alone = [[place] for place in places if len(places) > 1]
+                ways = (self._with_shift(sizes, part, way) for way in (places, *alone) if way)
+                other = next((tape for tape in ways if tape is not None), None)
                 made += [other] if other is not None else []
             if len(made) - len(tapes) == MOST_SHIFTED:
                 break
@@ -269,6 +273,33 @@ class Traces:
             if isinstance(found, Tape) and _value_of(part, sizes, found) not in (None, before):
                 return found
         return None
+
+    def turning(self, sizes: Sizes, seed: int, key: Any) -> list[dict[Any, float]]:
+        """How far to move the numbers that a comparison is of, together or one alone, so that it comes out otherwise.
+
+        A little, to nothing and below it, and far.
+        """
+        watch = self.at(sizes, seed).watch
+        decided = [item for item in watch.decisions if item.key == key] if watch is not None else []
+        if watch is None or not decided:
+            return []
+        condition = decided[0].condition
+        values: dict[str, float] = {**sizes, **watch.sizes, **watch.floats}
+        known = watch.places.keys() & values.keys()
+        names, others = sorted(condition.names & known), sorted(known - condition.names)
+        found: list[dict[str, float]] = []
+        for moved in (names, *([name] for name in names if len(names) > 1)):
+            turned = (
+                shifts
+                for shifts in _moves({name: values[name] for name in moved})
+                if _at(condition, {**values, **{name: values[name] + by for name, by in shifts.items()}})
+                not in (None, _at(condition, values))
+            )
+            found += itertools.islice(turned, MOST_TURNED)
+        # What comes of it may hang on the other numbers, too.
+        further = [{name: goal - values[name] for name in others} for goal in GOALS] if others else []
+        found += [{**shifts, **more} for shifts in found[:MOST_SHIFTED] for more in further]
+        return [{watch.places[name]: by for name, by in shifts.items()} for shifts in found]
 
     def imagined(self, sizes: Sizes) -> list[Tape]:
         """Tapes in which all floats that are read out of tensors are others for once.
@@ -442,7 +473,15 @@ def _value_of(part: Any, sizes: Sizes, tape: Tape) -> float | None:
     return None if tape.watch is None else _at(part, {**sizes, **tape.watch.sizes})
 
 
-def _at(part: Any, sizes: Sizes) -> float | None:
+def _moves(values: Mapping[str, float]) -> Iterator[dict[str, float]]:
+    """Moves of numbers: each to 0, 1, -1 and far, then a little further and further."""
+    for goal in GOALS:
+        yield {name: goal - value for name, value in values.items()}
+    for shift in sorted(range(-REACH, REACH + 1), key=abs):
+        yield dict.fromkeys(values, shift)
+
+
+def _at(part: Any, sizes: Mapping[str, Any]) -> float | None:
     if not isinstance(part, (Formula, Expr)):
         return None
     try:
