@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import logging
+import os
 import types
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 from anyshape.errors import FileError
 from anyshape.source.lines import first_line
 
-__all__ = ["imported", "quiet", "seeded"]
+__all__ = ["imported", "not_built", "quiet", "seeded"]
 
 
 def imported(library: str, extra: str) -> types.ModuleType:
@@ -61,3 +62,13 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+def not_built(kind: type, place: str, error: Exception, download: bool) -> FileError:
+    """Why a library's model could not be made from a folder or a name: of the network, of the file, of the library."""
+    if isinstance(error, OSError) and not os.path.isdir(place) and not download:
+        return FileError(
+            f"the weights of {place} are not in the local cache",
+            hint="Pass --download to fetch them, or --random for random ones.",
+        )
+    return FileError(f"{kind.__name__} can't be built from {place}: {first_line(error)}")

@@ -13,7 +13,7 @@ import torch
 
 from anyshape.errors import AnyshapeError, FileError, UsageError
 from anyshape.models import of_transformers
-from anyshape.models.library import imported, quiet, seeded
+from anyshape.models.library import imported, not_built, quiet, seeded
 from anyshape.models.wanted import Parts, Wanted
 from anyshape.source.lines import first_line, line_of_exception
 
@@ -101,12 +101,7 @@ def _model(kind: Any, told: dict[str, Any], place: str, wanted: Wanted) -> Any:
     except AnyshapeError:
         raise
     except Exception as error:  # of the network, of the file, of diffusers
-        if isinstance(error, OSError) and not os.path.isdir(place) and not wanted.download:
-            raise FileError(
-                f"the weights of {place} are not in the local cache",
-                hint="Pass --download to fetch them, or --random for random ones.",
-            ) from error
-        raise FileError(f"{kind.__name__} can't be built from {place}: {first_line(error)}") from error
+        raise not_built(kind, place, error, wanted.download) from error
 
 
 # --- Inputs ------------------------------------------------------------------------------------------------
