@@ -52,18 +52,21 @@ def _where_used(tape: Tape, parts_of: Callable[[Step], Sequence[Step]]) -> Tape:
     """The tape with some of its steps, or the parts of them, each right before it is first needed."""
     waiting: dict[Value, Step] = {}
     steps: list[Step] = []
+    begun: set[Step] = set()
 
-    def take(value: Value) -> None:
-        step = waiting.get(value)
-        if step is not None:
-            put(step)
-
-    def put(step: Step) -> None:
-        for output in step.outputs:
-            waiting.pop(output, None)
-        for value in step.inputs:
-            take(value)
-        steps.append(step)
+    def put(first: Step) -> None:
+        """The step, and what it waits for before it: a chain of those may be as long as the tape."""
+        pending = [(first, False)]
+        while pending:
+            step, ready = pending.pop()
+            if ready:
+                steps.append(step)
+            elif step not in begun:
+                begun.add(step)
+                for output in step.outputs:
+                    waiting.pop(output, None)
+                needed = [waiting[value] for value in step.inputs if value in waiting]
+                pending += [(step, True), *((other, False) for other in reversed(needed))]
 
     for step in tape.steps:
         parts = parts_of(step)
@@ -71,7 +74,8 @@ def _where_used(tape: Tape, parts_of: Callable[[Step], Sequence[Step]]) -> Tape:
         if not parts:
             put(step)
     for value in tape.outputs:
-        take(value)
+        if value in waiting:
+            put(waiting[value])
     return replace(tape, steps=steps)
 
 
