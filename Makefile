@@ -63,7 +63,7 @@ check: $(CHECK)
 
 zoo: $(BASE)
 	$(BIN)/python benchmarks/zoo.py -j 2
-	$(BIN)/python benchmarks/examples.py
+	$(BIN)/python benchmarks/run_examples.py
 
 operators: $(BASE)
 	@mkdir -p build

@@ -24,7 +24,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-RUNNER = loaded(ROOT / "benchmarks" / "examples.py")
+RUNNER = loaded(ROOT / "benchmarks" / "run_examples.py")
 
 
 BUILDING = [
@@ -72,7 +72,7 @@ def test_the_runner_counts_what_is_wrong(
     (tmp_path / "one.py").write_text("\ndef main(): ...\n")
     (tmp_path / "no_script.py").write_text("")
     monkeypatch.setattr(RUNNER, "FOLDER", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["examples.py"])
+    monkeypatch.setattr(sys, "argv", ["run_examples.py"])
     for how, code in (("right", 0), ("left out", 0), ("wrong", 1)):
         monkeypatch.setattr(RUNNER, "outcome", lambda path, limit, how=how: (how, 1.0, "words"))
         assert RUNNER.main() == code

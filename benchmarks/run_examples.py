@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run the examples that export a model, run its file at another size, and compare it with PyTorch there.
 
-    python benchmarks/examples.py
-    python benchmarks/examples.py --only llama_cache
+    python benchmarks/run_examples.py
+    python benchmarks/run_examples.py --only llama_cache
 
 Each runs in a process and a folder of its own. One whose library is not installed is left out, and the table says so.
 """
