@@ -65,7 +65,9 @@ def _without_past(item: Tensor, sizes: dict[str, int], like: Any) -> Any:
         )
     if like is None or isinstance(like, np.ndarray):
         return np.zeros(shape, item.dtype)
-    return like.new_zeros(shape, dtype=getattr(__import__("torch"), item.dtype))
+    import torch  # whoever gives tensors has it
+
+    return like.new_zeros(shape, dtype=getattr(torch, item.dtype))
 
 
 def as_given(structure: Structure, caches: Sequence[tuple[Any, Opened]]) -> Structure:
