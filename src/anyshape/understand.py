@@ -17,7 +17,7 @@ import torch
 from anyshape.contract.declare import Declaration, declare
 from anyshape.errors import UsageError, own_mistakes
 from anyshape.inputs.case import Case, as_args
-from anyshape.inputs.numbers import NUMBER
+from anyshape.inputs.numbers import told_apart
 from anyshape.inputs.read import as_module, check_history, evaluation_mode, read
 from anyshape.probe import Evidence, probe
 from anyshape.progress import Progress
@@ -62,11 +62,7 @@ def understand(
     replace in PyTorch is replaced for the whole process.
     """
     module, notes = as_module(model)
-    numbers: list[str] = []
-    sized = shapes
-    if isinstance(shapes, Mapping):
-        numbers = [path for path, shape in shapes.items() if isinstance(shape, str) and shape == NUMBER]
-        sized = {path: shape for path, shape in shapes.items() if path not in numbers}
+    numbers, sized = told_apart(shapes)
 
     def waiting() -> None:
         told.doing("read", "waiting for another export in this process")

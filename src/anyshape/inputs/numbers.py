@@ -14,10 +14,18 @@ from anyshape.errors import UsageError
 from anyshape.inputs.structure import Structure
 from anyshape.inputs.tree import flatten
 
-__all__ = ["NUMBER", "changing", "leaves_like", "places", "with_numbers"]
+__all__ = ["changing", "leaves_like", "places", "told_apart", "with_numbers"]
 
 NUMBER = "number"  # what is declared in the place of a shape
 TYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
+
+
+def told_apart(shapes: Any) -> tuple[list[str], Any]:
+    """What is declared a number, by path, and what is declared of shapes."""
+    if not isinstance(shapes, Mapping):
+        return [], shapes
+    numbers = [path for path, shape in shapes.items() if isinstance(shape, str) and shape == NUMBER]
+    return numbers, {path: shape for path, shape in shapes.items() if path not in numbers}
 
 
 def places(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -40,7 +40,15 @@ def numbers_of(case: Case, agreed: Agreed) -> tuple[Expr | None, ...]:
 def at_sizes(constants: Sequence[Any], numbers: Sequence[Expr | None], sizes: Sizes) -> list[Any]:
     """The plain values of the example's result, at other sizes."""
     told = zip(constants, numbers or [None] * len(constants), strict=True)
-    return [value if number is None else number.evaluate(sizes) for value, number in told]
+    return [value if number is None else _at(number, sizes) for value, number in told]
+
+
+def _at(number: Expr, sizes: Sizes) -> int | None:
+    """None where it has no value, such as a quotient at 0: that is unlike whatever PyTorch gives."""
+    try:
+        return number.evaluate(sizes)
+    except (ArithmeticError, ValueError):
+        return None
 
 
 def _rows(agreed: Agreed) -> list[dict[str, int]]:
