@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-__all__ = ["HALVES", "Types", "in_other_types", "mixed", "types_in", "types_of", "unlawful"]
+__all__ = ["HALVES", "Types", "in_other_types", "mixed", "put_in_place", "types_in", "types_of", "unlawful"]
 
 Types = dict[ir.Value, ir.DataType]
 
@@ -137,6 +137,16 @@ def in_other_types(node: ir.Node, types: Types, wider: Mapping[ir.DataType, ir.D
             node.attributes[attribute.name] = ir.AttrTensor(attribute.name, ir.tensor(np.asarray(wide)))
 
 
+def put_in_place(graph: ir.Graph, value: ir.Value, other: ir.Value, kept: ir.Node) -> None:
+    """Whoever takes a value of a node takes another in its place; ``kept``, which makes the other of it, does not."""
+    for user, at in list(value.uses()):
+        if user is not kept:
+            user.replace_input_with(at, other)
+    for at, output in enumerate(graph.outputs):
+        if output is value:
+            graph.outputs[at] = other
+
+
 def _narrowed_output(node: ir.Node, place: int, own: ir.DataType, to: ir.DataType) -> ir.Value:
     """The node gives a wider type under another name; under the old one, everybody gets what they did."""
     value = node.outputs[place]
@@ -145,12 +155,7 @@ def _narrowed_output(node: ir.Node, place: int, own: ir.DataType, to: ir.DataTyp
     narrow.type, narrow.shape = ir.TensorType(own), value.shape
     graph = node.graph
     assert graph is not None
-    for user, at in list(value.uses()):
-        if user is not cast:
-            user.replace_input_with(at, narrow)
-    for at, output in enumerate(graph.outputs):
-        if output is value:
-            graph.outputs[at] = narrow
+    put_in_place(graph, value, narrow, cast)
     narrow.name, value.name = value.name, f"{value.name}_wide"
     value.type = ir.TensorType(to)
     graph.insert_after(node, cast)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from anyshape.casts import HALVES, Types, in_other_types, mixed, types_in, types_of, unlawful
+from anyshape.casts import HALVES, Types, in_other_types, mixed, put_in_place, types_in, types_of, unlawful
 
 __all__ = ["LACKING", "with_lawful_types"]
 
@@ -114,12 +114,7 @@ def _keep_from_fusing(transpose: ir.Node, types: Types) -> None:
     kept = shorter.outputs[0]
     kept.type, kept.shape = value.type, value.shape
     types[kept] = types[value]
-    for user, place in list(value.uses()):
-        if user is not longer:
-            user.replace_input_with(place, kept)
-    for place, output in enumerate(graph.outputs):
-        if output is value:
-            graph.outputs[place] = kept
+    put_in_place(graph, value, kept, longer)
     kept.name, value.name = value.name, f"{value.name}_before"
     longer.outputs[0].name, axis.outputs[0].name = f"{value.name}_longer", f"{value.name}_axis"
     graph.insert_after(transpose, [axis, longer, shorter])

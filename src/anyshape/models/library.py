@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import logging
 import os
 import types
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from anyshape.errors import FileError
 from anyshape.source.lines import first_line
 
-__all__ = ["imported", "not_built", "quiet", "seeded"]
+__all__ = ["config_of", "imported", "not_built", "quiet", "seeded"]
 
 
 def imported(library: str, extra: str) -> types.ModuleType:
@@ -62,6 +64,18 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+def config_of(file: str) -> dict[str, Any]:
+    """What a model's config says; `FileError` where it can't be read, or says nothing."""
+    try:
+        with open(file, encoding="utf-8") as stream:
+            told = json.load(stream)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{file} can't be read: {first_line(error)}") from error
+    if not isinstance(told, dict):
+        raise FileError(f"{file} holds no config")
+    return told
 
 
 def not_built(kind: type, place: str, error: Exception, download: bool) -> FileError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from anyshape.errors import AnyshapeError, FileError, UsageError
 from anyshape.models import of_transformers
-from anyshape.models.library import imported, not_built, quiet, seeded
+from anyshape.models.library import config_of, imported, not_built, quiet, seeded
 from anyshape.models.wanted import Parts, Wanted
 from anyshape.source.lines import first_line, line_of_exception
 
@@ -48,14 +47,7 @@ def _config(library: Any, place: str, wanted: Wanted) -> dict[str, Any]:
         file = os.path.join(place, "config.json")
         if not os.path.exists(file):
             raise FileError(f"{place} has no config.json", hint=_parts_of(place))
-        try:
-            with open(file, encoding="utf-8") as stream:
-                told = json.load(stream)
-        except (OSError, ValueError) as error:
-            raise FileError(f"{file} can't be read: {first_line(error)}") from error
-        if not isinstance(told, dict):
-            raise FileError(f"{file} holds no config")
-        return told
+        return config_of(file)
     name, _, part = place.rpartition("/")
     if place.startswith((".", os.sep)) or not name:
         raise FileError(

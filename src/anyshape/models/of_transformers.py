@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from anyshape.errors import AnyshapeError, FileError, UsageError
 from anyshape.models.example import example_of
-from anyshape.models.library import imported, not_built, quiet, seeded
+from anyshape.models.library import config_of, imported, not_built, quiet, seeded
 from anyshape.models.tasks import class_of
 from anyshape.models.wanted import Parts, Wanted
 from anyshape.source.lines import first_line
@@ -59,13 +58,7 @@ def _check_folder(place: str) -> None:
         pipeline = os.path.exists(os.path.join(place, "model_index.json"))
         hint = f"It is a pipeline: name one of its parts, as diffusers:{place}/unet." if pipeline else ""
         raise FileError(f"{place} has no config.json", hint=hint)
-    try:
-        with open(file, encoding="utf-8") as stream:
-            told = json.load(stream)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{file} can't be read: {first_line(error)}") from error
-    if not isinstance(told, dict):
-        raise FileError(f"{file} holds no config")
+    told = config_of(file)
     if "_class_name" in told and "model_type" not in told:
         raise FileError(f"{place} is a model of diffusers", hint=f"Write diffusers:{place}.")
     if "auto_map" in told:
